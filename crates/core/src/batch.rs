@@ -1,0 +1,110 @@
+//! What travels: rows with the scope they answer for, and the commit that makes them count.
+
+use arrow_array::RecordBatch;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Checkpoint, Lease, Position};
+
+/// Rows that are read, written and acknowledged together.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    pub rows: RecordBatch,
+    pub scope: Scope,
+    pub rejected: Vec<Reject>,
+    pub from: Position,
+    pub to: Position,
+    /// Rows as the source returned them, before transforms dropped or added any.
+    pub rows_read: u64,
+}
+
+/// The change keys a batch answers for: what is in scope and not among the rows has vanished.
+#[derive(Debug, Clone)]
+pub enum Scope {
+    /// Exactly these change keys, one column each.
+    Keys(RecordBatch),
+    /// All keys between two keys.
+    Range(KeyRange),
+    /// Nothing vanishes by this batch.
+    Nothing,
+}
+
+/// Keys after `after` up to and including `upto`; an open end is `None`. Values are in Postgres
+/// text form, one per key column.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRange {
+    pub after: Option<Vec<String>>,
+    pub upto: Option<Vec<String>>,
+}
+
+/// A row that could not be converted, or that a transform or sink refused. Data, not an error.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reject {
+    /// JSON array of the key columns' values.
+    pub key: Value,
+    pub code: String,
+    pub message: String,
+    /// For people to look at; never written back.
+    pub row: Value,
+}
+
+/// What must become true together with a batch: the fence holds, and the checkpoint moves.
+#[derive(Debug, Clone)]
+pub struct Commit {
+    pub lease: Lease,
+    /// The version of `etl_state` this batch started from; a mismatch is `checkpoint.moved`.
+    pub from_version: i64,
+    /// The checkpoint this batch started from; the sink advances it to the batch's end.
+    pub from: Checkpoint,
+    /// Highest share of the mart's rows that one pass may delete.
+    pub delete_limit: f64,
+    pub timings: Timings,
+}
+
+/// Where the time of a batch went, as far as it is known when the batch commits.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Timings {
+    pub read_ms: u64,
+    pub transform_ms: u64,
+}
+
+/// What became of a batch's rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    pub read: u64,
+    pub inserted: u64,
+    pub updated: u64,
+    pub unchanged: u64,
+    pub deleted: u64,
+    pub rejected: u64,
+    pub bytes: u64,
+}
+
+impl Counts {
+    pub fn written(&self) -> u64 {
+        self.inserted + self.updated
+    }
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.read += other.read;
+        self.inserted += other.inserted;
+        self.updated += other.updated;
+        self.unchanged += other.unchanged;
+        self.deleted += other.deleted;
+        self.rejected += other.rejected;
+        self.bytes += other.bytes;
+    }
+}
+
+/// A sink's answer to a batch.
+#[derive(Debug, Clone)]
+pub struct Written {
+    pub counts: Counts,
+    /// The checkpoint after this batch, and its version in `etl_state`.
+    pub checkpoint: Checkpoint,
+    pub version: i64,
+    /// Someone asked for a pause or a cancel meanwhile.
+    pub interrupted: bool,
+}

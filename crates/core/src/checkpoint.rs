@@ -1,0 +1,83 @@
+//! How far a pipeline has come. It moves only with the data it speaks of, and by compare-and-set.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How far a source has been read: what completed passes established, and the pass that is open.
+/// Both are opaque to all but the source that made them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Position {
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub done: Value,
+    /// Dropped by a cancel; everything else goes on with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass: Option<Value>,
+}
+
+impl Position {
+    /// Nothing has been read yet.
+    pub fn start() -> Self {
+        Self::default()
+    }
+}
+
+/// The content of `etl_state.checkpoint`: a position, and the configuration it was made under.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Checkpoint {
+    #[serde(default)]
+    pub position: Position,
+    /// Hash of all that decides what a position means; empty before the first batch.
+    #[serde(default)]
+    pub config_hash: String,
+    /// Rows the open pass has deleted from the target so far.
+    #[serde(default)]
+    pub deleted: u64,
+}
+
+impl Checkpoint {
+    /// Where to go on under this configuration. A position of another query or key means nothing
+    /// here: reading again from the start is slow, skipping rows is wrong.
+    pub fn resume(self, config_hash: &str) -> Self {
+        if self.config_hash == config_hash {
+            return self;
+        }
+        Self { config_hash: config_hash.to_owned(), ..Self::default() }
+    }
+
+    /// The checkpoint after a batch that led to `position` and deleted this many rows.
+    #[must_use]
+    pub fn advance(&self, position: Position, deleted: u64) -> Self {
+        let deleted = if position.pass.is_some() { self.deleted + deleted } else { 0 };
+        Self { position, config_hash: self.config_hash.clone(), deleted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn halfway() -> Position {
+        Position { done: Value::Null, pass: Some(json!({"position": ["7"]})) }
+    }
+
+    #[test]
+    fn a_position_of_another_configuration_is_not_resumed() {
+        let checkpoint = Checkpoint { position: halfway(), config_hash: "a".into(), deleted: 3 };
+        assert_eq!(checkpoint.clone().resume("a"), checkpoint);
+        assert_eq!(checkpoint.resume("b").position, Position::start());
+    }
+
+    #[test]
+    fn deletes_are_counted_until_the_pass_ends() {
+        let opened = Checkpoint::default().advance(halfway(), 2).advance(halfway(), 3);
+        assert_eq!(opened.deleted, 5);
+        assert_eq!(opened.advance(Position::start(), 1).deleted, 0);
+    }
+
+    #[test]
+    fn a_checkpoint_nobody_has_written_reads_as_the_start() {
+        let checkpoint: Checkpoint = serde_json::from_value(json!({})).unwrap();
+        assert_eq!(checkpoint, Checkpoint::default());
+    }
+}

@@ -1,0 +1,86 @@
+//! One error for everything that can end a batch, classified by what happens next.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What happens next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Remedy {
+    /// May pass by itself: the runner tries the batch again, a bounded number of times.
+    Retry,
+    /// A connection is gone: the pipeline is given back and waits for whoever can reach it.
+    Release,
+    /// The lease is lost: another runner owns the pipeline, this one writes nothing more.
+    StandDown,
+    /// Cannot pass until a person changes the configuration, the source or the target.
+    FixConfiguration,
+    /// Should never happen: a defect of Vitrina.
+    ReportBug,
+}
+
+/// `code` is stable and meant for programs; the message names the thing and may be shown, so it
+/// holds no row values and no secrets.
+#[derive(Debug)]
+pub struct Error {
+    pub code: &'static str,
+    pub remedy: Remedy,
+    message: String,
+    hint: Option<String>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    pub fn new(remedy: Remedy, code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, remedy, message: message.into(), hint: None, source: None }
+    }
+
+    pub fn retry(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Remedy::Retry, code, message)
+    }
+
+    pub fn release(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Remedy::Release, code, message)
+    }
+
+    pub fn lease_lost() -> Self {
+        Self::new(Remedy::StandDown, "lease.lost", "another runner has taken this pipeline over")
+    }
+
+    pub fn fix(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Remedy::FixConfiguration, code, message)
+    }
+
+    pub fn bug(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Remedy::ReportBug, code, message)
+    }
+
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}

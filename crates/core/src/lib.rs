@@ -1,0 +1,29 @@
+//! The nouns and rules of Vitrina. No I/O: everything here is a value, a pure function or a trait.
+//!
+//! A batch travels one way: source → transforms → sink → checkpoint. `Source`, `Transform` and
+//! `Sink` are its stations, `Batch`, `Scope` and `Commit` what travels, `Lifecycle` what may happen
+//! to a pipeline meanwhile.
+
+mod batch;
+mod checkpoint;
+mod connector;
+mod error;
+mod lease;
+mod lifecycle;
+mod pipeline;
+mod plan;
+mod status;
+mod target;
+mod words;
+
+pub use batch::{Batch, Commit, Counts, KeyRange, Reject, Scope, Timings, Written};
+pub use checkpoint::{Checkpoint, Position};
+pub use connector::{Sink, Source, Transform};
+pub use error::{Error, Remedy, Result};
+pub use lease::{Lease, LeaseToken, Owner};
+pub use lifecycle::{Effect, Event, Lifecycle, OnActive, Refusal};
+pub use pipeline::{BATCH_SIZES, Capture, Mode, Pipeline, PipelineId, PipelineKind, RunId, Violation};
+pub use plan::{Task, TaskKind, TaskPlan};
+pub use status::{RunStatus, Status};
+pub use target::{AllowedTargets, Target, TargetName, is_allowed_target};
+pub use words::UnknownWord;

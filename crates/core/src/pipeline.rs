@@ -1,0 +1,219 @@
+//! A pipeline: what to read, where to write it, and how. Configuration, never code (R-SET-3).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::{AllowedTargets, Target, TargetName, TaskPlan, is_allowed_target, words::words};
+
+macro_rules! id {
+    ($(#[$meta:meta])* $name:ident) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+id! { PipelineId }
+id! {
+    /// One request's execution.
+    RunId
+}
+
+words! {
+    PipelineKind, "type" { Sql = "SQL", Python = "PYTHON" }
+}
+words! {
+    Mode, "mode" {
+        /// Reads the whole source; the mart equals it afterwards.
+        Full = "full",
+        /// Reads what is new or changed since the checkpoint.
+        Incremental = "incremental",
+    }
+}
+words! {
+    /// How an incremental pipeline learns which keys are dirty.
+    Capture, "capture" { Cursor = "cursor", Changelog = "changelog" }
+}
+
+/// The rows that `batch_size` may ask for.
+pub const BATCH_SIZES: std::ops::RangeInclusive<i32> = 1..=100_000;
+
+/// The configuration of a pipeline. A run works on a snapshot of it (R-EX-11).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pipeline {
+    pub id: PipelineId,
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default)]
+    pub tags: Vec<String>,
+    #[serde(rename = "type")]
+    pub kind: PipelineKind,
+    pub source_type: String,
+    pub source_connection: String,
+    pub source_table: Option<String>,
+    pub source_query: Option<String>,
+    pub target_table: String,
+    pub mode: Mode,
+    pub batch_size: i32,
+    pub enabled: bool,
+    pub schedule_interval: Option<String>,
+    pub incremental_key: Option<String>,
+    pub incremental_id_key: Option<String>,
+    pub capture: Capture,
+    pub late_window_seconds: i64,
+    pub delete_limit: f64,
+    pub python_task: Option<String>,
+    #[serde(default)]
+    pub plan: TaskPlan,
+}
+
+/// One broken rule. All of them are reported at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    pub code: &'static str,
+    /// The field it is about, as the API and the database call it.
+    pub field: String,
+    pub message: String,
+}
+
+impl Violation {
+    pub fn new(code: &'static str, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code, field: field.into(), message: message.into() }
+    }
+}
+
+impl Pipeline {
+    /// Where the rows go: the last task's own target, else the pipeline's (R-CFG-3).
+    pub fn effective_target(&self) -> &str {
+        self.plan.target_override().unwrap_or(&self.target_table)
+    }
+
+    /// The SQL to read with: the plan's reader, else `source_query`, else all of `source_table` (R-CFG-2).
+    pub fn reader_sql(&self) -> Option<String> {
+        if let Some(reader) = self.plan.reader() {
+            return Some(reader.body.clone());
+        }
+        let table = || filled(&self.source_table).map(|table| format!("select * from {table}"));
+        filled(&self.source_query).map(str::to_owned).or_else(table)
+    }
+
+    /// Names of the registered Python functions a runner needs for this pipeline.
+    pub fn python_tasks(&self) -> Vec<&str> {
+        self.plan.transforms().map(|task| task.body.as_str()).chain(filled(&self.python_task)).collect()
+    }
+
+    /// Everything that can be said against this configuration without asking a database.
+    pub fn violations(&self, allowed: &AllowedTargets) -> Vec<Violation> {
+        let mut found = self.plan.violations(allowed);
+        found.extend(self.name_violation());
+        found.extend(self.source_violation());
+        found.extend(self.target_violation(allowed));
+        found.extend(self.number_violations());
+        found.extend(self.incremental_violations());
+        found
+    }
+
+    fn name_violation(&self) -> Option<Violation> {
+        let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+        let usable = (1..=100).contains(&self.name.chars().count())
+            && self.name.chars().all(plain)
+            && Uuid::parse_str(&self.name).is_err();
+        (!usable).then(|| {
+            let rule = "a name has 1 to 100 letters, digits, '_', '-' or '.', and is not a uuid";
+            Violation::new("pipeline.name", "name", rule)
+        })
+    }
+
+    fn source_violation(&self) -> Option<Violation> {
+        match self.kind {
+            PipelineKind::Sql if self.reader_sql().is_none() => Some(Violation::new(
+                "pipeline.source",
+                "source_query",
+                "nothing to read: give source_query, source_table or a task plan",
+            )),
+            PipelineKind::Python if filled(&self.python_task).is_none() && self.plan.tasks.is_empty() => {
+                Some(Violation::new("pipeline.python_task", "python_task", "type PYTHON needs python_task"))
+            }
+            _ => None,
+        }
+    }
+
+    fn target_violation(&self, allowed: &AllowedTargets) -> Option<Violation> {
+        match is_allowed_target(&self.target_table, allowed) {
+            Ok(_) => None,
+            Err(error) => Some(Violation::new(error.code, "target_table", error.to_string())),
+        }
+    }
+
+    fn number_violations(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        if !BATCH_SIZES.contains(&self.batch_size) {
+            let rule = format!(
+                "batch_size is {}: from {} to {}",
+                self.batch_size,
+                BATCH_SIZES.start(),
+                BATCH_SIZES.end()
+            );
+            found.push(Violation::new("pipeline.batch_size", "batch_size", rule));
+        }
+        if !(0.0..=1.0).contains(&self.delete_limit) {
+            let rule = format!("delete_limit is {}: a share of the mart from 0 to 1", self.delete_limit);
+            found.push(Violation::new("pipeline.delete_limit", "delete_limit", rule));
+        }
+        if self.late_window_seconds < 0 {
+            found.push(Violation::new(
+                "pipeline.late_window",
+                "late_window_seconds",
+                "late_window_seconds is negative",
+            ));
+        }
+        found
+    }
+
+    fn incremental_violations(&self) -> Option<Violation> {
+        let lacks_key = self.mode == Mode::Incremental
+            && self.capture == Capture::Cursor
+            && filled(&self.incremental_key).is_none();
+        lacks_key.then(|| {
+            Violation::new(
+                "pipeline.incremental_key",
+                "incremental_key",
+                "mode incremental needs incremental_key",
+            )
+        })
+    }
+
+    /// Hash of all that decides what a position means. What only sets the pace is left out.
+    pub fn config_hash(&self, target: &Target) -> String {
+        let meaning = serde_json::json!({
+            "type": self.kind, "source_type": self.source_type, "source_connection": self.source_connection,
+            "source": self.reader_sql(), "source_table": self.source_table, "python": self.python_tasks(),
+            "reader_table": self.plan.reader().and_then(|task| task.source_table.as_deref()),
+            "target": self.effective_target(), "target_connection": target.connection, "key": target.key,
+            "incremental_key": self.incremental_key, "incremental_id_key": self.incremental_id_key,
+            "capture": self.capture,
+        });
+        let digest = Sha256::digest(meaning.to_string().as_bytes());
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub fn target_name(&self, allowed: &AllowedTargets) -> crate::Result<TargetName> {
+        is_allowed_target(self.effective_target(), allowed)
+    }
+}
+
+/// A blank text says as little as none.
+fn filled(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.trim().is_empty())
+}

@@ -1,0 +1,118 @@
+//! Where a sink writes, and the one check that decides whether it may (R-CFG-1).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Error, Result};
+
+/// `analytics.film_dim` or `es:film_dim`, parsed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum TargetName {
+    Postgres { schema: String, table: String },
+    Search { index: String },
+}
+
+impl fmt::Display for TargetName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Postgres { schema, table } => write!(f, "{schema}.{table}"),
+            Self::Search { index } => write!(f, "es:{index}"),
+        }
+    }
+}
+
+impl std::str::FromStr for TargetName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let unusable = || {
+            Error::fix("target.name", format!("{text:?} is no target name"))
+                .hint("write analytics.<table> for Postgres or es:<index> for a search index")
+        };
+        if let Some(index) = text.strip_prefix("es:") {
+            return is_index(index).then(|| Self::Search { index: index.to_owned() }).ok_or_else(unusable);
+        }
+        match text.split_once('.') {
+            Some((schema, table)) if is_identifier(schema) && is_identifier(table) => {
+                Ok(Self::Postgres { schema: schema.to_owned(), table: table.to_owned() })
+            }
+            _ => Err(unusable()),
+        }
+    }
+}
+
+/// Plain identifiers only: what needs quoting in SQL does not need to be a mart.
+fn is_identifier(text: &str) -> bool {
+    text.len() <= 63
+        && text.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// The names both search servers accept, without the marks Vitrina keeps for its own indexes.
+fn is_index(text: &str) -> bool {
+    (1..=200).contains(&text.len())
+        && !text.starts_with("vitrina-")
+        && text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-' | '.'))
+}
+
+/// Patterns of the server's own configuration: an exact name, or a prefix with one `*` at its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AllowedTargets(pub Vec<String>);
+
+impl Default for AllowedTargets {
+    fn default() -> Self {
+        Self(vec!["analytics.*".to_owned(), "es:*".to_owned()])
+    }
+}
+
+/// The outer fence of all writing: called by the API before it saves and by the sink before it opens.
+pub fn is_allowed_target(target: &str, allowed: &AllowedTargets) -> Result<TargetName> {
+    let name: TargetName = target.parse()?;
+    let matches = |pattern: &String| match pattern.strip_suffix('*') {
+        Some(prefix) => target.starts_with(prefix),
+        None => target == pattern,
+    };
+    if allowed.0.iter().any(matches) {
+        return Ok(name);
+    }
+    Err(Error::fix("target.not_allowed", format!("target {target} is not allowed"))
+        .hint(format!("allowed_targets of the server's configuration: {}", allowed.0.join(", "))))
+}
+
+/// A row of `etl.etl_targets`, or what stands for one where there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    pub name: String,
+    /// A named connection of the server's configuration.
+    pub connection: String,
+    /// The mart's unique key; empty means its primary key.
+    pub key: Vec<String>,
+    /// Set to the time of writing on rows that changed, and on no others.
+    pub touch_column: Option<String>,
+    pub create_if_missing: bool,
+    pub mapping: Option<Value>,
+    pub settings: Option<Value>,
+}
+
+impl Target {
+    /// A target nobody has described: its key is the table's primary key.
+    pub fn undescribed(name: &TargetName) -> Self {
+        let connection = match name {
+            TargetName::Postgres { .. } => "marts",
+            TargetName::Search { .. } => "search",
+        };
+        Self {
+            name: name.to_string(),
+            connection: connection.to_owned(),
+            key: Vec::new(),
+            touch_column: None,
+            create_if_missing: false,
+            mapping: None,
+            settings: None,
+        }
+    }
+}

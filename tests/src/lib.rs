@@ -1,0 +1,1 @@
+//! The whole system, through the binary: see `tests/`.
