@@ -1,0 +1,84 @@
+//! The described columns of a query, and what follows from them: a select list and an Arrow schema.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_schema::{Field, Schema, SchemaRef};
+
+use crate::Kind;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    pub name: String,
+    /// The source's `pg_type.oid`.
+    pub oid: u32,
+}
+
+impl Column {
+    pub fn new(name: impl Into<String>, oid: u32) -> Self {
+        Self { name: name.into(), oid }
+    }
+
+    pub fn kind(&self) -> Kind {
+        Kind::of_oid(self.oid)
+    }
+
+    fn field(&self) -> Field {
+        let metadata = HashMap::from([("pg_oid".to_owned(), self.oid.to_string())]);
+        Field::new(&self.name, self.kind().arrow_type(), true).with_metadata(metadata)
+    }
+
+    fn select_item(&self) -> String {
+        let name = quoted(&self.name);
+        match self.kind() {
+            Kind::AsText => format!("{name}::text as {name}"),
+            _ => name,
+        }
+    }
+}
+
+/// Every field is nullable and carries the source's type in its metadata as `pg_oid`.
+pub fn arrow_schema(columns: &[Column]) -> SchemaRef {
+    Arc::new(Schema::new(columns.iter().map(Column::field).collect::<Vec<_>>()))
+}
+
+/// What to select so that a decoder of the same columns understands the answer. Text forms follow
+/// the session's settings (`DateStyle`, `IntervalStyle`, `extra_float_digits`, …): pin them on both
+/// sides.
+pub fn select_list(columns: &[Column]) -> String {
+    columns.iter().map(Column::select_item).collect::<Vec<_>>().join(", ")
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::DataType;
+
+    use super::*;
+
+    const INT8: u32 = 20;
+    const NUMERIC: u32 = 1700;
+
+    #[test]
+    fn a_type_without_an_arrow_form_is_selected_as_text_under_its_own_name() {
+        let columns = [Column::new("id", INT8), Column::new("price", NUMERIC)];
+        assert_eq!(select_list(&columns), r#""id", "price"::text as "price""#);
+    }
+
+    #[test]
+    fn a_quote_in_a_name_is_doubled() {
+        assert_eq!(select_list(&[Column::new(r#"a"b"#, INT8)]), r#""a""b""#);
+    }
+
+    #[test]
+    fn a_field_is_nullable_and_names_its_source_type() {
+        let schema = arrow_schema(&[Column::new("price", NUMERIC)]);
+        let field = schema.field(0);
+        assert_eq!(field.data_type(), &DataType::Utf8);
+        assert!(field.is_nullable());
+        assert_eq!(field.metadata()["pg_oid"], "1700");
+    }
+}

@@ -1,0 +1,26 @@
+//! Postgres COPY BINARY to Arrow and back. No I/O: bytes in, `RecordBatch` out, and the reverse.
+//!
+//! Describe a query's columns, read `copy (select <select_list> from …) to stdout (format binary)`
+//! through a `Decoder`, and write what an `Encoder` makes of the batches with `copy … from stdin
+//! (format binary)` into a staging table of the encoder's `column_types`.
+
+mod builder;
+mod column;
+mod decode;
+mod encode;
+mod epoch;
+mod error;
+mod kind;
+
+pub use column::{Column, arrow_schema, select_list};
+pub use decode::Decoder;
+pub use encode::Encoder;
+pub use error::{Error, Flaw, Result};
+pub use kind::Kind;
+
+/// Opens every COPY BINARY stream; its odd bytes give away a transfer that is not 8-bit clean.
+const SIGNATURE: &[u8; 11] = b"PGCOPY\n\xff\r\n\0";
+/// Stands for a field count and ends the stream.
+const TRAILER: i16 = -1;
+/// Stands for a field's length.
+const NULL: i32 = -1;
