@@ -1,0 +1,16 @@
+//! A private Postgres that Vitrina starts itself, from whatever installation it finds, in one directory
+//! that holds everything: data, settings, password and log. For the demo and for tests.
+//! Everything here blocks for as long as Postgres takes: call it from `spawn_blocking` in async code.
+
+mod account;
+mod cluster;
+mod error;
+mod home;
+mod installation;
+mod launch;
+mod programs;
+mod watchdog;
+
+pub use cluster::{Cluster, Options, remove};
+pub use error::{Error, Result};
+pub use installation::{Installation, OLDEST_MAJOR};

@@ -1,0 +1,63 @@
+//! Runs a command with VITRINA_TEST_DATABASE_URL set to a throwaway server: `with-postgres cargo test`.
+//! Ends with the command's exit code.
+
+use std::env;
+use std::io::{self, IsTerminal};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
+use vitrina_testbed::{DATABASE_URL, throwaway_cluster};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let mut arguments = env::args_os().skip(1);
+    let Some(program) = arguments.next() else {
+        eprintln!("usage: with-postgres <command> [arguments]");
+        return ExitCode::from(2);
+    };
+    let cluster = match throwaway_cluster() {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut command = Command::new(&program);
+    let ended = run(command.args(arguments).env(DATABASE_URL, cluster.url("postgres"))).await;
+    if let Err(error) = cluster.stop() {
+        eprintln!("error: {error}");
+    }
+    ended.map(code).unwrap_or_else(|error| {
+        eprintln!("error: cannot run {}: {error}", program.display());
+        ExitCode::from(127)
+    })
+}
+
+/// Listens for signals before the command is there, so that none is lost. A terminal sends its Ctrl-C to the
+/// command as well, so that one is not sent twice.
+async fn run(command: &mut Command) -> io::Result<ExitStatus> {
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut terminations = signal(SignalKind::terminate())?;
+    let mut child = command.spawn()?;
+    let pid = child.id().map(|id| Pid::from_raw(id.cast_signed()));
+    loop {
+        let received = tokio::select! {
+            ended = child.wait() => return ended,
+            _ = interrupts.recv() => (!io::stdin().is_terminal()).then_some(Signal::SIGINT),
+            _ = terminations.recv() => Some(Signal::SIGTERM),
+        };
+        if let (Some(pid), Some(signal)) = (pid, received) {
+            kill(pid, signal)?;
+        }
+    }
+}
+
+/// As a shell puts it: 128 and the signal's number for a command that a signal ended.
+fn code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}

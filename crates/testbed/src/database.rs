@@ -1,0 +1,133 @@
+//! One test's own database: dropped when the test succeeds, kept when it panics.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::thread;
+
+use tokio::task::JoinSet;
+use tokio_postgres::types::FromSqlOwned;
+use tokio_postgres::{Client, SimpleQueryMessage};
+use uuid::Uuid;
+
+use crate::server::{Server, connect};
+
+pub struct Database {
+    server: &'static Server,
+    name: String,
+    url: String,
+    session: Client,
+    /// Drives the connections of all clients and ends them with the database.
+    connections: Mutex<JoinSet<()>>,
+}
+
+impl Database {
+    /// Creates an empty database, named after the test.
+    pub async fn fresh() -> Self {
+        let server = Server::shared().await;
+        let name = name_of_test();
+        server.administer(&format!("create database {name} template template0")).await;
+        let url = server.url(&name).to_string();
+        let mut connections = JoinSet::new();
+        let session = open(&url, &mut connections).await;
+        Self { server, name, url, session, connections: Mutex::new(connections) }
+    }
+
+    /// The superuser's URL of this database.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The URL of this database for another role. Roles belong to the server: give them names of their own.
+    pub fn url_as(&self, user: &str, password: &str) -> String {
+        self.server.url_as(&self.name, user, password).into()
+    }
+
+    /// The superuser's URL of another database of the same server.
+    pub fn server_url(&self, database: &str) -> String {
+        self.server.url(database).into()
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A session of its own, which ends with the database.
+    pub async fn client(&self) -> Client {
+        let (client, connection) = connect(&self.url).await;
+        self.connections.lock().expect("no holder panics").spawn(async move { drop(connection.await) });
+        client
+    }
+
+    /// Runs any number of statements.
+    pub async fn execute(&self, sql: &str) {
+        self.session.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+
+    /// The single value that a query yields.
+    pub async fn value<T: FromSqlOwned>(&self, sql: &str) -> T {
+        let row = self.session.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        row.try_get(0).unwrap_or_else(|error| panic!("{sql}: {error:?}"))
+    }
+
+    /// All rows of a query, as Postgres writes the values.
+    pub async fn texts(&self, sql: &str) -> Vec<Vec<Option<String>>> {
+        let messages =
+            self.session.simple_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        let rows = messages.into_iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        rows.map(|row| (0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect()).collect()
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            keep(self.server, &self.name);
+        } else {
+            drop_database(self.server, &self.name);
+        }
+    }
+}
+
+fn keep(server: &Server, name: &str) {
+    if server.outlives_the_process() {
+        eprintln!("kept database {name}");
+    } else {
+        eprintln!("database {name} ends with this process; to keep it, set {}", crate::DATABASE_URL);
+    }
+}
+
+/// On a thread with a runtime of its own: the test's runtime cannot be waited for from here.
+fn drop_database(server: &'static Server, name: &str) {
+    let statement = format!("drop database {name} with (force)");
+    let dropped = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime for one statement").block_on(server.administer(&statement));
+    });
+    if dropped.join().is_err() {
+        eprintln!("database {name} is left behind");
+    }
+}
+
+async fn open(url: &str, connections: &mut JoinSet<()>) -> Client {
+    let (client, connection) = connect(url).await;
+    connections.spawn(async move { drop(connection.await) });
+    client
+}
+
+/// Test threads bear the names of their tests. 63 bytes are all that Postgres keeps of a name.
+fn name_of_test() -> String {
+    let thread = thread::current();
+    let test = thread.name().and_then(|name| name.rsplit("::").next()).unwrap_or("unnamed").to_lowercase();
+    let test: String = test.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').take(50).collect();
+    let random = Uuid::new_v4().simple().to_string();
+    format!("t_{test}_{}", &random[..8])
+}

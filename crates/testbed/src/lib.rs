@@ -1,0 +1,8 @@
+//! A fresh database for every test, on the server named by VITRINA_TEST_DATABASE_URL or on a private one
+//! that ends with the test process. Whatever goes wrong here is a panic: the reader is a test.
+
+mod database;
+mod server;
+
+pub use database::Database;
+pub use server::{DATABASE_URL, throwaway_cluster};

@@ -1,0 +1,83 @@
+//! The server that the tests of one process share.
+
+use std::env;
+use std::sync::OnceLock;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio_postgres::{Client, Connection, NoTls, Socket, tls::NoTlsStream};
+use url::Url;
+use uuid::Uuid;
+use vitrina_cluster::{Cluster, Options};
+
+/// The variable that names a server to use, by the URL of a superuser.
+pub const DATABASE_URL: &str = "VITRINA_TEST_DATABASE_URL";
+
+/// Starts a server that ends with this process and leaves nothing behind. Blocks.
+pub fn throwaway_cluster() -> vitrina_cluster::Result<Cluster> {
+    let name = format!("vitrina-test-{}", Uuid::new_v4().simple());
+    let settings = [("fsync", "off"), ("full_page_writes", "off"), ("max_connections", "200")];
+    Cluster::start(&Options {
+        settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        die_with_parent: true,
+        ..Options::new(env::temp_dir().join(name))
+    })
+}
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    url: Url,
+    /// Never dropped, as the server is a static: it ends when the process does.
+    private: Option<Cluster>,
+}
+
+impl Server {
+    pub(crate) async fn shared() -> &'static Self {
+        static SERVER: OnceLock<Server> = OnceLock::new();
+        tokio::task::spawn_blocking(|| SERVER.get_or_init(Self::find))
+            .await
+            .expect("a Postgres for the tests")
+    }
+
+    fn find() -> Self {
+        let given = env::var(DATABASE_URL).ok().filter(|url| !url.is_empty());
+        let private = given.is_none().then(|| throwaway_cluster().unwrap_or_else(|error| panic!("{error}")));
+        let url = private.as_ref().map(|cluster| cluster.url("postgres")).or(given).expect("one of the two");
+        let url = Url::parse(&url).unwrap_or_else(|error| panic!("{DATABASE_URL} is not a URL: {error}"));
+        Self { url, private }
+    }
+
+    pub(crate) fn outlives_the_process(&self) -> bool {
+        self.private.is_none()
+    }
+
+    pub(crate) fn url(&self, database: &str) -> Url {
+        let mut url = self.url.clone();
+        url.set_path(&encoded(database));
+        url
+    }
+
+    pub(crate) fn url_as(&self, database: &str, user: &str, password: &str) -> Url {
+        let mut url = self.url(database);
+        url.set_username(&encoded(user)).expect("a server's URL has a host");
+        url.set_password(Some(&encoded(password))).expect("a server's URL has a host");
+        url
+    }
+
+    /// Runs statements as the superuser, outside of the test's database.
+    pub(crate) async fn administer(&self, sql: &str) {
+        let (client, connection) = connect(self.url.as_str()).await;
+        let work = async move { client.batch_execute(sql).await };
+        let (done, _) = tokio::join!(work, connection);
+        done.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+}
+
+pub(crate) async fn connect(url: &str) -> (Client, Connection<Socket, NoTlsStream>) {
+    tokio_postgres::connect(url, NoTls)
+        .await
+        .unwrap_or_else(|error| panic!("cannot connect to Postgres: {error:?}"))
+}
+
+fn encoded(part: &str) -> String {
+    utf8_percent_encode(part, NON_ALPHANUMERIC).to_string()
+}

@@ -1,0 +1,78 @@
+//! `with-postgres` gives a command a server, hands over its end, and leaves nothing behind.
+#![expect(clippy::unwrap_used, reason = "verbs of tests may fail as loudly as tests")]
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+/// Where the server goes: other users must be able to enter it, for when the tests run as root.
+fn open_directory() -> TempDir {
+    tempfile::Builder::new().permissions(Permissions::from_mode(0o711)).tempdir().unwrap()
+}
+
+fn with_postgres(directory: &TempDir, script: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_with-postgres"));
+    command.args(["sh", "-c", script]).env("TMPDIR", directory.path()).stdin(Stdio::piped());
+    command
+}
+
+/// The command and the first line it wrote.
+fn started(mut command: Command) -> (Child, String) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (child, line.trim().to_owned())
+}
+
+fn send(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
+}
+
+fn is_empty(directory: &TempDir) -> bool {
+    fs::read_dir(directory.path()).unwrap().next().is_none()
+}
+
+#[test]
+fn the_commands_exit_code_is_handed_on_and_nothing_is_left() {
+    let directory = open_directory();
+    let status =
+        with_postgres(&directory, "test -n \"$VITRINA_TEST_DATABASE_URL\" && exit 7").status().unwrap();
+    assert_eq!(status.code(), Some(7));
+    assert!(is_empty(&directory));
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_127_and_nothing_is_left() {
+    let directory = open_directory();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_with-postgres"));
+    let status = command.arg("no-such-command").env("TMPDIR", directory.path()).status().unwrap();
+    assert_eq!(status.code(), Some(127));
+    assert!(is_empty(&directory));
+}
+
+#[test]
+fn signals_reach_the_command() {
+    for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
+        let directory = open_directory();
+        let (mut child, _) = started(with_postgres(&directory, "echo ready; exec sleep 600"));
+        send(&child, signal);
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert!(is_empty(&directory));
+    }
+}
+
+#[tokio::test]
+async fn the_server_ends_even_when_with_postgres_is_killed() {
+    let directory = open_directory();
+    let (mut child, url) =
+        started(with_postgres(&directory, "echo \"$VITRINA_TEST_DATABASE_URL\"; read -r _"));
+    let (_client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    send(&child, Signal::SIGKILL);
+    assert!(connection.await.is_err());
+    child.wait().unwrap();
+}
