@@ -1,0 +1,107 @@
+//! What a query's result looks like, asked of the source without running the query.
+
+use std::collections::BTreeSet;
+
+use tokio_postgres::error::{DbError, ErrorPosition};
+use tokio_postgres::{Client, Statement};
+
+use crate::{Finding, SESSION, wrap};
+
+const BEFORE: &str = "select * from ";
+/// A lock held by a migration must not hold the one who asks.
+const LIMITS: &str = "set local statement_timeout = '10s'; set local lock_timeout = '2s'";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DescribedColumn {
+    pub name: String,
+    pub type_oid: u32,
+    pub type_name: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DescribeError {
+    /// The author of the query can mend these.
+    #[error("{}", .0.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n"))]
+    Sql(Vec<Finding>),
+    /// The query may be fine; the source could not say.
+    #[error(transparent)]
+    Source(#[from] vitrina_core::Error),
+}
+
+/// The columns of a query that `check` found clean. The client must not be in a transaction.
+pub async fn describe(client: &Client, sql: &str) -> Result<Vec<DescribedColumn>, DescribeError> {
+    let begin = format!("begin read only; {SESSION}; {LIMITS}");
+    client.batch_execute(&begin).await.map_err(|error| unanswered(client, error))?;
+    let prepared = client.prepare(&format!("{BEFORE}{}", wrap(sql))).await;
+    let ended = client.batch_execute("rollback").await;
+    let statement = prepared.map_err(|error| refused(client, sql, error))?;
+    ended.map_err(|error| unanswered(client, error))?;
+    without_duplicates(sql, columns(&statement))
+}
+
+fn columns(statement: &Statement) -> Vec<DescribedColumn> {
+    let describe = |column: &tokio_postgres::Column| DescribedColumn {
+        name: column.name().to_owned(),
+        type_oid: column.type_().oid(),
+        type_name: column.type_().name().to_owned(),
+    };
+    statement.columns().iter().map(describe).collect()
+}
+
+fn without_duplicates(
+    sql: &str,
+    columns: Vec<DescribedColumn>,
+) -> Result<Vec<DescribedColumn>, DescribeError> {
+    let mut seen = BTreeSet::new();
+    let duplicates: BTreeSet<&str> =
+        columns.iter().map(|column| column.name.as_str()).filter(|name| !seen.insert(*name)).collect();
+    if duplicates.is_empty() {
+        return Ok(columns);
+    }
+    let finding = |name: &&str| {
+        Finding::at(sql, 0, "sql.duplicate_column", format!("two columns are called {name}"))
+            .hint("give each column a name of its own with AS")
+    };
+    Err(DescribeError::Sql(duplicates.iter().map(finding).collect()))
+}
+
+fn refused(client: &Client, sql: &str, error: tokio_postgres::Error) -> DescribeError {
+    match error.as_db_error().filter(|error| speaks_of_the_query(error)) {
+        Some(refusal) => DescribeError::Sql(vec![refusal_finding(sql, refusal)]),
+        None => unanswered(client, error),
+    }
+}
+
+/// Not of connections (08), resources (53), locks (55), operators (57), the system (58) or a bug (XX).
+fn speaks_of_the_query(error: &DbError) -> bool {
+    !["08", "40", "53", "55", "57", "58", "XX"].iter().any(|class| error.code().code().starts_with(class))
+}
+
+fn refusal_finding(sql: &str, refusal: &DbError) -> Finding {
+    let at = match refusal.position() {
+        Some(ErrorPosition::Original(position)) => byte_in_query(sql, *position),
+        _ => 0,
+    };
+    let finding = Finding::at(sql, at, "sql.refused_by_source", refusal.message());
+    match refusal.hint() {
+        Some(hint) => finding.hint(hint),
+        None => finding,
+    }
+}
+
+/// The server counts characters of the whole statement, from 1.
+fn byte_in_query(sql: &str, position: u32) -> usize {
+    let before = BEFORE.len() + "(\n".len() + 1;
+    let characters = usize::try_from(position).unwrap_or(0).saturating_sub(before);
+    sql.char_indices().nth(characters).map_or(sql.len(), |(at, _)| at)
+}
+
+fn unanswered(client: &Client, error: tokio_postgres::Error) -> DescribeError {
+    let message = "the source did not describe the query";
+    let unanswered = if client.is_closed() {
+        vitrina_core::Error::release("source.connection", message)
+    } else {
+        vitrina_core::Error::retry("source.unavailable", message)
+    };
+    unanswered.caused_by(error).into()
+}

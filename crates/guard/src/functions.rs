@@ -1,0 +1,121 @@
+//! The built-in functions a query may call: none reads tables, files or settings of the server by
+//! name, and none is volatile, for which a test asks a real catalogue.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+const AGGREGATES: &str = "
+    any_value array_agg avg bit_and bit_or bit_xor bool_and bool_or corr count covar_pop covar_samp
+    every grouping json_agg json_object_agg jsonb_agg jsonb_object_agg max min mode percentile_cont
+    percentile_disc range_agg range_intersect_agg regr_avgx regr_avgy regr_count regr_intercept
+    regr_r2 regr_slope regr_sxx regr_sxy regr_syy stddev stddev_pop stddev_samp string_agg sum
+    var_pop var_samp variance";
+
+const WINDOWS: &str = "
+    cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank row_number";
+
+const TEXT: &str = "
+    ascii bit_length btrim char_length character_length chr concat concat_ws convert_from convert_to
+    decode encode format initcap is_normalized left length like_escape lower lpad ltrim md5 normalize
+    octet_length overlay position quote_ident quote_literal quote_nullable regexp_count regexp_instr
+    regexp_like regexp_match regexp_matches regexp_replace regexp_split_to_array
+    regexp_split_to_table regexp_substr repeat replace reverse right rpad rtrim sha224 sha256 sha384
+    sha512 similar_to_escape split_part starts_with string_to_array string_to_table strpos substr
+    substring to_ascii to_hex translate unistr upper";
+
+const TIME: &str = "
+    age date_bin date_part date_trunc extract isfinite justify_days justify_hours justify_interval
+    make_date make_interval make_time make_timestamp make_timestamptz now overlaps
+    statement_timestamp timezone to_char to_date to_timestamp transaction_timestamp";
+
+const NUMBERS: &str = "
+    abs acos asin atan atan2 cbrt ceil ceiling cos cot degrees div exp factorial floor gcd lcm ln log
+    log10 min_scale mod pi power radians round scale sign sin sqrt tan to_number trim_scale trunc
+    width_bucket";
+
+const JSON: &str = "
+    array_to_json json_array_elements json_array_elements_text json_array_length json_build_array
+    json_build_object json_each json_each_text json_extract_path json_extract_path_text json_object
+    json_object_keys json_populate_record json_populate_recordset json_strip_nulls json_to_record
+    json_to_recordset json_typeof jsonb_array_elements jsonb_array_elements_text jsonb_array_length
+    jsonb_build_array jsonb_build_object jsonb_each jsonb_each_text jsonb_extract_path
+    jsonb_extract_path_text jsonb_insert jsonb_object jsonb_object_keys jsonb_path_exists
+    jsonb_path_match jsonb_path_query jsonb_path_query_array jsonb_path_query_first
+    jsonb_populate_record jsonb_populate_recordset jsonb_pretty jsonb_set jsonb_set_lax
+    jsonb_strip_nulls jsonb_to_record jsonb_to_recordset jsonb_typeof row_to_json to_json to_jsonb";
+
+const ARRAYS_AND_RANGES: &str = "
+    array_append array_cat array_dims array_fill array_length array_lower array_ndims array_position
+    array_positions array_prepend array_remove array_replace array_to_string array_upper cardinality
+    daterange generate_series generate_subscripts int4range int8range isempty lower_inc lower_inf
+    num_nonnulls num_nulls numrange range_merge trim_array tsrange tstzrange unnest upper_inc
+    upper_inf";
+
+const SEARCH_AND_HASHES: &str = "
+    hash_record_extended hashint4extended hashint8extended hashtext hashtextextended
+    phraseto_tsquery plainto_tsquery setweight strip to_tsquery to_tsvector ts_headline ts_rank
+    ts_rank_cd tsvector_to_array uuid_hash_extended websearch_to_tsquery";
+
+/// A type's name called as a function is a cast.
+const CASTS: &str =
+    "bool date float4 float8 int2 int4 int8 interval numeric text time timestamp timestamptz varchar";
+
+static ALLOWED: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    let families =
+        [AGGREGATES, WINDOWS, TEXT, TIME, NUMBERS, JSON, ARRAYS_AND_RANGES, SEARCH_AND_HASHES, CASTS];
+    families.iter().flat_map(|family| family.split_whitespace()).collect()
+});
+
+/// Names of functions that could be called as if they were a column, and must not be. A list of what
+/// is denied, since any name may be a column's: the plan's own function list is looked at behind it.
+const RISKY_PREFIXES: &[&str] = &["pg_", "lo_", "binary_upgrade_", "brin_", "gin_", "txid_", "to_reg"];
+const RISKY_NAMES: &[&str] =
+    &["current_schemas", "current_setting", "currval", "nextval", "setseed", "ts_stat"];
+
+pub(crate) fn is_allowed(name: &str) -> bool {
+    ALLOWED.contains(name)
+}
+
+pub(crate) fn is_risky_attribute(name: &str) -> bool {
+    RISKY_NAMES.contains(&name) || RISKY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use vitrina_testbed::Database;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn no_allowed_function_is_volatile() {
+        let database = Database::fresh().await;
+        let volatile = database
+            .texts(
+                "select distinct proname from pg_proc
+                 where pronamespace = 'pg_catalog'::regnamespace and provolatile = 'v'",
+            )
+            .await;
+        let allowed: Vec<_> =
+            volatile.iter().filter_map(|row| row[0].as_deref()).filter(|name| is_allowed(name)).collect();
+        assert_eq!(allowed, Vec::<&str>::new());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_volatile_function_of_one_argument_is_no_attribute() {
+        let database = Database::fresh().await;
+        let volatile = database
+            .texts(
+                "select distinct proname from pg_proc
+                 where pronamespace = 'pg_catalog'::regnamespace and provolatile = 'v'
+                   and pronargs >= 1 and pronargs - pronargdefaults <= 1
+                   and 'internal'::regtype <> all (proargtypes::oid[]) and proname !~ '^(amvalidate|plpgsql_.*)$'",
+            )
+            .await;
+        let missed: Vec<_> = volatile
+            .iter()
+            .filter_map(|row| row[0].as_deref())
+            .filter(|name| !is_risky_attribute(name))
+            .collect();
+        assert_eq!(missed, Vec::<&str>::new());
+    }
+}

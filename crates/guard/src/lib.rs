@@ -1,0 +1,35 @@
+//! Is this SQL a single harmless SELECT on allowed schemas? (R-SEC-1, DESIGN §9)
+//!
+//! The verdict is the real Postgres grammar's, and it holds for sessions under `SESSION`: there an
+//! unqualified function, type or operator is the built-in one. The reader's grants stand behind it.
+
+mod describe;
+mod finding;
+mod functions;
+mod parse;
+mod rules;
+mod table;
+mod walk;
+mod wrap;
+
+pub use describe::{DescribeError, DescribedColumn, describe};
+pub use finding::Finding;
+pub use table::check_table;
+pub use wrap::wrap;
+
+/// Longer SQL is refused before anything looks at it.
+pub const MAX_BYTES: usize = 16 * 1024;
+
+/// What a transaction must set before it runs checked SQL; otherwise the server may read the text
+/// differently than the guard did.
+pub const SESSION: &str = "set local search_path = pg_catalog; set local standard_conforming_strings = on";
+
+/// All that is wrong with a query; empty means clean.
+pub fn check(sql: &str, allowed_schemas: &[String]) -> Vec<Finding> {
+    parse::inspect(sql, allowed_schemas, 0)
+}
+
+/// The same for the `keys` query of a watched table, which takes the changed keys as `$1`.
+pub fn check_watch(sql: &str, allowed_schemas: &[String]) -> Vec<Finding> {
+    parse::inspect(sql, allowed_schemas, 1)
+}
