@@ -1,0 +1,201 @@
+//! Claims, leases and heartbeats: how a runner comes to own a pipeline and how it gives it back.
+//! A claim is one statement on the database's clock; the token it raises fences all later writes.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use sqlx::Row;
+use vitrina_core::{
+    Checkpoint, Event, Lease, LeaseToken, Mode, Owner, Pipeline, PipelineId, RunId, Status, Target,
+};
+
+use crate::steps::{Ending, close_attempt};
+use crate::{Error, Result, StepDone, Store};
+
+/// What this runner can execute: it claims nothing else.
+#[derive(Debug, Clone, Default)]
+pub struct RunnerAbilities {
+    pub name: String,
+    pub connections: Vec<String>,
+    pub python_tasks: Vec<String>,
+}
+
+/// A pipeline that this runner owns, and all it needs to execute the open run.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    pub lease: Lease,
+    pub run: RunId,
+    pub pipeline: Pipeline,
+    pub target: Target,
+    pub mode: Mode,
+    pub checkpoint: Checkpoint,
+    pub version: i64,
+    /// Another runner's lease had expired.
+    pub takeover: bool,
+    /// A pause or cancel was asked for before this claim.
+    pub interrupted: bool,
+    pub lease_length: Duration,
+}
+
+/// What a heartbeat learns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pulse {
+    pub interrupted: bool,
+}
+
+#[derive(Deserialize)]
+struct Snapshot {
+    pipeline: Pipeline,
+    target: Target,
+}
+
+impl Store {
+    /// Takes the pipeline that has waited longest: requested, or left behind by a runner that died.
+    pub async fn claim(&self, runner: &RunnerAbilities, lease_length: Duration) -> Result<Option<Claim>> {
+        let owner = Owner::draw();
+        let row = sqlx::query(CLAIM)
+            .bind(&runner.python_tasks)
+            .bind(&runner.connections)
+            .bind(&runner.name)
+            .bind(owner.0)
+            .bind(lease_length.as_secs_f64())
+            .fetch_optional(&self.pool)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let snapshot: Snapshot = serde_json::from_value(row.try_get::<Value, _>("snapshot")?)?;
+        let was: String = row.try_get("was")?;
+        let pipeline = PipelineId(row.try_get("id")?);
+        Ok(Some(Claim {
+            lease: Lease { pipeline, owner, token: LeaseToken(row.try_get("lease_token")?) },
+            run: RunId(row.try_get("run_id")?),
+            pipeline: snapshot.pipeline,
+            target: snapshot.target,
+            mode: row.try_get::<String, _>("mode")?.parse().map_err(|_| unreadable("mode"))?,
+            checkpoint: serde_json::from_value(row.try_get("checkpoint")?)?,
+            version: row.try_get("state_version")?,
+            takeover: was != Status::RunRequested.as_str(),
+            interrupted: was == Status::PauseRequested.as_str() || row.try_get("cancel_requested")?,
+            lease_length,
+        }))
+    }
+
+    /// A heartbeat. An error other than `LeaseLost` says nothing about the lease.
+    pub async fn renew(&self, lease: &Lease) -> Result<Pulse> {
+        let row = sqlx::query(
+            "update etl.etl_pipelines p set lease_until = clock_timestamp() + lease_length
+              where id = $1 and owner = $2 and lease_token = $3 and status in ('RUNNING', 'PAUSE_REQUESTED')
+             returning status = 'PAUSE_REQUESTED' or (select cancel_requested from etl.etl_runs r where r.id = p.run_id) as interrupted",
+        )
+        .bind(lease.pipeline.0)
+        .bind(lease.owner.0)
+        .bind(lease.token.0)
+        .fetch_optional(&self.pool)
+        .await?
+        .ok_or(Error::LeaseLost)?;
+        Ok(Pulse { interrupted: row.try_get("interrupted")? })
+    }
+
+    /// The data has ended: the run is closed, and whatever waited for it begins.
+    pub async fn finish(&self, lease: &Lease) -> Result<StepDone> {
+        self.report(lease, Event::DataEnd, &Ending::default()).await
+    }
+
+    /// Between two batches of an interrupted run: it becomes PAUSED or CANCELLED.
+    pub async fn interrupt(&self, lease: &Lease) -> Result<StepDone> {
+        self.report(lease, Event::BatchDone, &Ending::default()).await
+    }
+
+    pub async fn fail(&self, lease: &Lease, code: &str, error: &str) -> Result<StepDone> {
+        self.report(lease, Event::Fail, &Ending { code: Some(code), error: Some(error), retry_after: None })
+            .await
+    }
+
+    /// Gives the pipeline back with its run open, to be claimed again after a while.
+    pub async fn release(
+        &self,
+        lease: &Lease,
+        code: &str,
+        reason: &str,
+        retry_after: Duration,
+    ) -> Result<StepDone> {
+        let ending = Ending { code: Some(code), error: Some(reason), retry_after: Some(retry_after) };
+        self.report(lease, Event::Release, &ending).await
+    }
+
+    /// Closes the open attempt with its error and opens the next one of the same run.
+    pub async fn retry(
+        &self,
+        lease: &Lease,
+        runner: &str,
+        run: RunId,
+        code: &str,
+        error: &str,
+    ) -> Result<()> {
+        let mut tx = self.pool.begin().await?;
+        close_attempt(&mut tx, run, &Ending { code: Some(code), error: Some(error), retry_after: None })
+            .await?;
+        sqlx::query(
+            "insert into etl.etl_attempts (run_id, pipeline_id, token, runner) values ($1, $2, $3, $4)",
+        )
+        .bind(run.0)
+        .bind(lease.pipeline.0)
+        .bind(lease.token.0)
+        .bind(runner)
+        .execute(&mut *tx)
+        .await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// How often the pipeline was given back since its last committed batch.
+    pub async fn releases(&self, pipeline: PipelineId) -> Result<u32> {
+        let releases: i32 = sqlx::query_scalar("select releases from etl.etl_pipelines where id = $1")
+            .bind(pipeline.0)
+            .fetch_one(&self.pool)
+            .await?;
+        Ok(releases.unsigned_abs())
+    }
+}
+
+fn unreadable(column: &str) -> Error {
+    Error::Unusable(format!("column {column} holds an unknown word"))
+}
+
+/// `for no key update skip locked` in a MATERIALIZED CTE: a plain sub-select may be evaluated more
+/// than once under stale statistics and claim several rows. `enabled` guards new work only: a
+/// disabled pipeline whose runner died must still reach PAUSED. The second half of the `or`
+/// survives a clock that jumps back. Counting `e` makes the old attempt end before the new one opens:
+/// the order of CTEs that write is otherwise undefined. The token never goes back, even in a restored meta-store.
+const CLAIM: &str = "
+with c as materialized (
+    select id, status as was from etl.etl_pipelines
+     where status in ('RUN_REQUESTED', 'RUNNING', 'PAUSE_REQUESTED')
+       and case status when 'RUN_REQUESTED' then enabled and coalesce(retry_at, '-infinity') <= clock_timestamp()
+           else lease_until < clock_timestamp() or lease_until > clock_timestamp() + 2 * lease_length end
+       and tasks_needed <@ $1 and connections_needed <@ $2
+     order by requested_at for no key update skip locked limit 1),
+p as (
+    update etl.etl_pipelines p
+       set status = case c.was when 'PAUSE_REQUESTED' then c.was else 'RUNNING' end, owner = $4,
+           lease_token = greatest(p.lease_token + 1, extract(epoch from clock_timestamp())::bigint - 1735689600),
+           retry_at = null, lease_length = $5 * interval '1 second',
+           lease_until = clock_timestamp() + $5 * interval '1 second',
+           stalls = p.stalls + (c.was <> 'RUN_REQUESTED')::int
+      from c where p.id = c.id
+    returning p.id, p.run_id, p.lease_token, c.was),
+r as (
+    update etl.etl_runs r set status = 'RUNNING', started_at = coalesce(started_at, clock_timestamp())
+      from p where r.id = p.run_id and r.status in ('REQUESTED', 'RUNNING')
+    returning r.id, r.cancel_requested, r.mode, r.snapshot),
+e as (
+    update etl.etl_attempts a set ended_at = clock_timestamp(), error_code = 'lease.expired',
+           error = 'the runner did not renew its lease'
+      from p where a.run_id = p.run_id and a.ended_at is null
+    returning a.id),
+a as (
+    insert into etl.etl_attempts (run_id, pipeline_id, token, runner)
+    select p.run_id, p.id, p.lease_token, $3 from p join r on r.id = p.run_id
+     where (select count(*) from e) >= 0
+    returning id)
+select p.*, r.cancel_requested, r.mode, r.snapshot, s.checkpoint, s.version as state_version
+  from p join r on r.id = p.run_id join etl.etl_state s on s.pipeline_id = p.id, a";

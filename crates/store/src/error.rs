@@ -1,0 +1,99 @@
+//! What can go wrong with the meta-store, by what the caller does next.
+
+use sqlx::postgres::PgConnectOptions;
+use vitrina_core::Refusal;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "the meta-store's address is no Postgres URL\nhint: write postgres://user:password@host:5432/database"
+    )]
+    BadUrl,
+    /// No server answers: passes by itself, or the address is wrong.
+    #[error(
+        "cannot reach the meta-store at {address}: {reason}\nhint: is Postgres running there? see VITRINA_DATABASE_URL, or run `vitrina doctor`"
+    )]
+    Unreachable { address: String, reason: String },
+    /// The server answers and says no.
+    #[error(
+        "the meta-store at {address} refuses the login: {reason}\nhint: check user, password and database in VITRINA_DATABASE_URL"
+    )]
+    Refused { address: String, reason: String },
+    #[error("the meta-store has no schema etl yet\nhint: run `vitrina migrate`")]
+    NotMigrated,
+    #[error(
+        "the meta-store's schema is older than this vitrina: {applied} of {known} migrations are applied\nhint: run `vitrina migrate`"
+    )]
+    SchemaOlder { applied: usize, known: usize },
+    #[error(
+        "the meta-store's schema is newer than this vitrina (migration {version} is unknown here)\nhint: use the newer vitrina that migrated it"
+    )]
+    SchemaNewer { version: i64 },
+    #[error(
+        "migration {version} differs from the one that was applied\nhint: this vitrina is not the release that migrated the meta-store"
+    )]
+    SchemaChanged { version: i64 },
+    #[error("there is no pipeline {0}")]
+    NoSuchPipeline(String),
+    #[error("a pipeline named {0:?} exists already")]
+    NameTaken(String),
+    #[error("the pipeline was changed meanwhile: its version is {current}")]
+    VersionMoved { current: i64 },
+    #[error("{0}")]
+    Refusal(#[from] Refusal),
+    /// Another runner owns the pipeline now.
+    #[error("the lease is lost")]
+    LeaseLost,
+    /// Something stored cannot be used; saved by hand past the API.
+    #[error("{0}")]
+    Unusable(String),
+    #[error("a row of the meta-store cannot be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    #[error("the meta-store failed: {0}")]
+    Database(#[source] sqlx::Error),
+}
+
+impl Error {
+    /// The connection is gone, not the request wrong: asking again later may succeed.
+    pub fn is_connection(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Database(error) => is_connection(error),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn connecting(error: sqlx::Error, options: &PgConnectOptions) -> Self {
+        let database = options.get_database().unwrap_or_else(|| options.get_username());
+        let address = format!("{}:{}/{database}", options.get_host(), options.get_port());
+        match error {
+            sqlx::Error::Database(refusal) => Self::Refused { address, reason: refusal.message().to_owned() },
+            sqlx::Error::PoolTimedOut => {
+                Self::Unreachable { address, reason: "no answer within 5 s".to_owned() }
+            }
+            other => Self::Unreachable { address, reason: other.to_string() },
+        }
+    }
+}
+
+impl From<sqlx::Error> for Error {
+    /// Everything in this crate talks to the meta-store and to nothing else.
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+fn is_connection(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_) => {
+            true
+        }
+        // 08: connection exception; 57P: shutdown, crash, cannot connect now; 53300: too many connections.
+        sqlx::Error::Database(refusal) => refusal
+            .code()
+            .is_some_and(|code| code.starts_with("08") || code.starts_with("57P") || code == "53300"),
+        _ => false,
+    }
+}

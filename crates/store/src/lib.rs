@@ -1,0 +1,69 @@
+//! The meta-store: migrations, and every SQL statement against schema `etl`. SQL without business
+//! rules: what may follow what is decided by `vitrina_core::Lifecycle`, applied here under a row lock.
+
+mod access;
+mod claims;
+mod error;
+mod migrations;
+mod pipelines;
+mod runners;
+mod runs;
+mod steps;
+mod wakeups;
+
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+
+use uuid::Uuid;
+
+pub use access::{Role, TokenInfo};
+pub use claims::{Claim, Pulse, RunnerAbilities};
+pub use error::{Error, Result};
+pub use migrations::SchemaState;
+pub use pipelines::{PipelineRecord, PipelineRef};
+pub use runners::RunnerRecord;
+pub use runs::{AttemptRecord, RunRecord, StateRecord};
+pub use steps::{RunRequest, StepDone, Trigger};
+pub use wakeups::Wakeups;
+
+/// A handle on the meta-store. Clones share one pool.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pool: PgPool,
+}
+
+/// How long a change may wait for a row that a runner is just committing.
+const LOCK_TIMEOUT: &str = "set local lock_timeout = '5s'";
+
+impl Store {
+    /// Connects, or says in one error why that is impossible. `application` names the sessions.
+    pub async fn connect(url: &str, application: &str, max_connections: u32) -> Result<Self> {
+        let options: PgConnectOptions = url.parse().map_err(|_| Error::BadUrl)?;
+        let options = options
+            .application_name(application)
+            .options([("search_path", "pg_catalog"), ("TimeZone", "UTC")]);
+        let pool = PgPoolOptions::new()
+            .max_connections(max_connections)
+            .acquire_timeout(Duration::from_secs(5))
+            .connect_with(options.clone())
+            .await
+            .map_err(|error| Error::connecting(error, &options))?;
+        Ok(Self { pool })
+    }
+
+    /// Asks the database for an answer: what `/health` reports is never assumed.
+    pub async fn ping(&self) -> Result<()> {
+        sqlx::query("select 1").execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// What tells this meta-store from others.
+    pub async fn installation(&self) -> Result<Uuid> {
+        Ok(sqlx::query_scalar("select etl.installation_id()").fetch_one(&self.pool).await?)
+    }
+
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}

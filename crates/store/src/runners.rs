@@ -1,0 +1,80 @@
+//! Who works here: runners announce themselves and what they can run.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Result, RunnerAbilities, Store};
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunnerRecord {
+    pub name: String,
+    pub version: String,
+    pub host: String,
+    pub pid: i32,
+    pub max_concurrent: i32,
+    pub active_runs: i32,
+    pub connections: Vec<String>,
+    pub python_tasks: Vec<String>,
+    pub status: String,
+    pub started_at: Timestamp,
+    pub heartbeat_at: Timestamp,
+    /// The heartbeat is recent by the database's clock.
+    pub alive: bool,
+}
+
+impl Store {
+    /// Announces a runner, or tells that it is still there.
+    pub async fn announce(
+        &self,
+        runner: &RunnerAbilities,
+        max_concurrent: usize,
+        active_runs: usize,
+    ) -> Result<()> {
+        sqlx::query(
+            "insert into etl.etl_runners (name, version, host, pid, max_concurrent, active_runs, connections, python_tasks)
+             values ($1, $2, $3, $4, $5, $6, $7, $8)
+             on conflict (name) do update
+                set version = excluded.version, host = excluded.host, pid = excluded.pid, status = 'READY',
+                    max_concurrent = excluded.max_concurrent, active_runs = excluded.active_runs,
+                    connections = excluded.connections, python_tasks = excluded.python_tasks,
+                    started_at = case when etl_runners.pid = excluded.pid then etl_runners.started_at else clock_timestamp() end,
+                    heartbeat_at = clock_timestamp()",
+        )
+        .bind(&runner.name)
+        .bind(env!("CARGO_PKG_VERSION"))
+        .bind(host())
+        .bind(std::process::id() as i32)
+        .bind(max_concurrent as i32)
+        .bind(active_runs as i32)
+        .bind(&runner.connections)
+        .bind(&runner.python_tasks)
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    pub async fn farewell(&self, runner: &str) -> Result<()> {
+        sqlx::query("update etl.etl_runners set status = 'STOPPED', active_runs = 0, heartbeat_at = clock_timestamp() where name = $1")
+            .bind(runner)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    pub async fn runners(&self) -> Result<Vec<RunnerRecord>> {
+        let documents: Vec<Value> = sqlx::query_scalar(
+            "select to_jsonb(r) || jsonb_build_object('alive',
+                        r.status <> 'STOPPED' and r.heartbeat_at > clock_timestamp() - interval '30 seconds')
+               from etl.etl_runners r order by name",
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+    }
+}
+
+fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| std::env::var("HOSTNAME").unwrap_or_default(), |name| name.trim().to_owned())
+}

@@ -1,0 +1,286 @@
+//! One step of a pipeline's life: lock the row, ask `Lifecycle` where the event leads, write that
+//! back with the run it closes or opens. Every change of status but the claim goes through here.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+use uuid::Uuid;
+use vitrina_core::{
+    AllowedTargets, Effect, Event, Lease, Lifecycle, Mode, OnActive, PipelineId, RunId, RunStatus, TargetName,
+};
+
+use crate::pipelines::{PipelineRecord, PipelineRef, find, target};
+use crate::{Error, LOCK_TIMEOUT, Result, Store};
+
+/// Who or what asked for a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trigger {
+    Api,
+    Schedule,
+    /// A pause that `disable` caused, taken back by `enable`.
+    Resume,
+    /// A request that waited for the run before it.
+    Pending,
+}
+
+/// What a run shall do, beyond what the pipeline says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRequest {
+    /// The pipeline's own mode, or the paused run's, when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+}
+
+/// The pipeline after an accepted event.
+#[derive(Debug, Clone)]
+pub struct StepDone {
+    pub pipeline: PipelineRecord,
+    pub before: Lifecycle,
+    /// The run that was opened, joined, closed or flagged, if any.
+    pub run: Option<RunId>,
+    pub effect: Effect,
+}
+
+/// Why a runner's run ended as it did.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ending<'a> {
+    pub(crate) code: Option<&'a str>,
+    pub(crate) error: Option<&'a str>,
+    pub(crate) retry_after: Option<std::time::Duration>,
+}
+
+impl Store {
+    /// Asks for a run. The same idempotency key is answered with the same run.
+    pub async fn request_run(
+        &self,
+        id: PipelineId,
+        on_active: OnActive,
+        request: &RunRequest,
+    ) -> Result<StepDone> {
+        self.request(id, Event::Run(on_active), request).await
+    }
+
+    /// Pause, cancel, enable or disable.
+    pub async fn request_change(&self, id: PipelineId, event: Event) -> Result<StepDone> {
+        self.request(id, event, &RunRequest::default()).await
+    }
+
+    async fn request(&self, id: PipelineId, event: Event, request: &RunRequest) -> Result<StepDone> {
+        let mut tx = self.pool.begin().await?;
+        sqlx::query(LOCK_TIMEOUT).execute(&mut *tx).await?;
+        let record = find(&mut tx, &PipelineRef::Id(id), "for no key update of p").await?;
+        if let Some(run) = run_of_key(&mut tx, id, request).await? {
+            let before = record.lifecycle();
+            return Ok(StepDone { pipeline: record, before, run: Some(run), effect: Effect::default() });
+        }
+        let done = step(&mut tx, record, event, request, &Ending::default()).await?;
+        tx.commit().await?;
+        Ok(done)
+    }
+
+    /// A runner's report under its lease: batch done, data end, release or failure.
+    pub(crate) async fn report(&self, lease: &Lease, event: Event, ending: &Ending<'_>) -> Result<StepDone> {
+        let mut tx = self.pool.begin().await?;
+        sqlx::query(LOCK_TIMEOUT).execute(&mut *tx).await?;
+        let held: Option<i32> = sqlx::query_scalar(
+            "select 1 from etl.etl_pipelines where id = $1 and owner = $2 and lease_token = $3 for no key update",
+        )
+        .bind(lease.pipeline.0)
+        .bind(lease.owner.0)
+        .bind(lease.token.0)
+        .fetch_optional(&mut *tx)
+        .await?;
+        held.ok_or(Error::LeaseLost)?;
+        let record = find(&mut tx, &PipelineRef::Id(lease.pipeline), "").await?;
+        let done = step(&mut tx, record, event, &RunRequest::default(), ending).await?;
+        tx.commit().await?;
+        Ok(done)
+    }
+}
+
+async fn step(
+    tx: &mut PgConnection,
+    record: PipelineRecord,
+    event: Event,
+    request: &RunRequest,
+    ending: &Ending<'_>,
+) -> Result<StepDone> {
+    let before = record.lifecycle();
+    let (next, effect) = before.apply(event)?;
+    let mut run = record.run_id;
+    match (effect.close_run, record.run_id) {
+        (Some(status), Some(open)) => close_run(tx, open, status, ending).await?,
+        (None, Some(open)) if event == Event::Release => close_attempt(tx, open, ending).await?,
+        _ => {}
+    }
+    if next.cancel_requested && !before.cancel_requested {
+        flag_cancel(tx, &record).await?;
+    }
+    if effect.open_run {
+        run = Some(open_run(tx, &record, event, request).await?);
+    }
+    if drops_the_pass(before, next, event, effect) {
+        drop_pass(tx, record.config.id).await?;
+    }
+    write_back(tx, &record, next, effect, request, run, ending).await?;
+    let pipeline = find(tx, &PipelineRef::Id(record.config.id), "").await?;
+    Ok(StepDone { pipeline, before, run, effect })
+}
+
+/// A cancel drops the open pass and keeps what completed passes established.
+fn drops_the_pass(before: Lifecycle, next: Lifecycle, event: Event, effect: Effect) -> bool {
+    effect.close_run == Some(RunStatus::Cancelled) || (event == Event::Cancel && before.status != next.status)
+}
+
+async fn close_run(tx: &mut PgConnection, run: RunId, status: RunStatus, ending: &Ending<'_>) -> Result<()> {
+    sqlx::query(
+        "update etl.etl_runs set status = $2, finished_at = clock_timestamp(), error_code = $3, error = left($4, 4000) where id = $1",
+    )
+    .bind(run.0)
+    .bind(status.as_str())
+    .bind(ending.code)
+    .bind(ending.error)
+    .execute(&mut *tx)
+    .await?;
+    close_attempt(tx, run, ending).await
+}
+
+pub(crate) async fn close_attempt(tx: &mut PgConnection, run: RunId, ending: &Ending<'_>) -> Result<()> {
+    sqlx::query(
+        "update etl.etl_attempts set ended_at = clock_timestamp(), error_code = $2, error = left($3, 4000)
+          where run_id = $1 and ended_at is null",
+    )
+    .bind(run.0)
+    .bind(ending.code)
+    .bind(ending.error)
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+async fn flag_cancel(tx: &mut PgConnection, record: &PipelineRecord) -> Result<()> {
+    sqlx::query("update etl.etl_runs set cancel_requested = true where id = $1")
+        .bind(record.run_id.map(|run| run.0))
+        .execute(tx)
+        .await?;
+    Ok(())
+}
+
+/// Creates the run's row with the snapshot it will work on, and notes what a runner needs for it.
+async fn open_run(
+    tx: &mut PgConnection,
+    record: &PipelineRecord,
+    event: Event,
+    request: &RunRequest,
+) -> Result<RunId> {
+    let (trigger, request) = match event {
+        Event::ScheduleDue => (Trigger::Schedule, request.clone()),
+        Event::DataEnd => (Trigger::Pending, pending(record)?),
+        Event::Run(_) => (Trigger::Api, request.clone()),
+        _ => (Trigger::Resume, request.clone()),
+    };
+    let config = &record.config;
+    let name = effective_target(record)?;
+    let target = target(tx, &name).await?;
+    let run = RunId(Uuid::now_v7());
+    sqlx::query(
+        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key) values ($1, $2, $3, $4, $5, $6)",
+    )
+    .bind(run.0)
+    .bind(config.id.0)
+    .bind(serde_json::to_value(trigger)?.as_str())
+    .bind(mode(record, &request).as_str())
+    .bind(json!({"pipeline": config, "target": target}))
+    .bind(request.idempotency_key)
+    .execute(&mut *tx)
+    .await?;
+    sqlx::query("update etl.etl_pipelines set connections_needed = $2, tasks_needed = $3 where id = $1")
+        .bind(config.id.0)
+        .bind(vec![config.source_connection.clone(), target.connection])
+        .bind(config.python_tasks())
+        .execute(tx)
+        .await?;
+    Ok(run)
+}
+
+/// The name alone: whether it is allowed was the API's question, and will be the sink's.
+fn effective_target(record: &PipelineRecord) -> Result<TargetName> {
+    let anything = AllowedTargets(vec!["*".to_owned()]);
+    record.config.target_name(&anything).map_err(|error| Error::Unusable(error.to_string()))
+}
+
+fn pending(record: &PipelineRecord) -> Result<RunRequest> {
+    let stored = record.pending_request.clone().unwrap_or_else(|| json!({}));
+    Ok(serde_json::from_value(stored)?)
+}
+
+/// A resumed pipeline goes on with what was paused.
+fn mode(record: &PipelineRecord, request: &RunRequest) -> Mode {
+    let paused = record.last_run.as_ref().filter(|run| run.status == RunStatus::Paused).map(|run| run.mode);
+    request.mode.or(paused).unwrap_or(record.config.mode)
+}
+
+async fn drop_pass(tx: &mut PgConnection, id: PipelineId) -> Result<()> {
+    sqlx::query(
+        "update etl.etl_state
+            set checkpoint = (checkpoint #- '{position,pass}') || '{\"deleted\": 0}', version = version + 1, updated_at = clock_timestamp()
+          where pipeline_id = $1 and checkpoint #> '{position,pass}' is not null",
+    )
+    .bind(id.0)
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+async fn write_back(
+    tx: &mut PgConnection,
+    record: &PipelineRecord,
+    next: Lifecycle,
+    effect: Effect,
+    request: &RunRequest,
+    run: Option<RunId>,
+    ending: &Ending<'_>,
+) -> Result<()> {
+    let waiting: Option<Value> = match (next.pending, record.pending_request.clone()) {
+        (false, _) => None,
+        (true, Some(stored)) => Some(stored),
+        (true, None) => Some(serde_json::to_value(request)?),
+    };
+    sqlx::query(
+        "update etl.etl_pipelines
+            set status = $2, enabled = $3, paused_by_disable = $4, pending_request = $5,
+                run_id = case when $2 in ('RUN_REQUESTED', 'RUNNING', 'PAUSE_REQUESTED') then $6 end,
+                requested_at = case when $7 then clock_timestamp() else requested_at end,
+                owner = case when $2 in ('RUNNING', 'PAUSE_REQUESTED') then owner end,
+                lease_until = case when $2 in ('RUNNING', 'PAUSE_REQUESTED') then lease_until end,
+                stalls = case when $7 then 0 else stalls end,
+                releases = case when $7 then 0 else releases + ($8::float8 is not null)::int end,
+                retry_at = clock_timestamp() + $8 * interval '1 second'
+          where id = $1",
+    )
+    .bind(record.config.id.0)
+    .bind(next.status.as_str())
+    .bind(next.enabled)
+    .bind(next.paused_by_disable)
+    .bind(waiting)
+    .bind(run.map(|run| run.0))
+    .bind(effect.open_run)
+    .bind(ending.retry_after.map(|after| after.as_secs_f64()))
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+async fn run_of_key(tx: &mut PgConnection, id: PipelineId, request: &RunRequest) -> Result<Option<RunId>> {
+    let Some(key) = &request.idempotency_key else { return Ok(None) };
+    let run: Option<Uuid> =
+        sqlx::query_scalar("select id from etl.etl_runs where pipeline_id = $1 and idempotency_key = $2")
+            .bind(id.0)
+            .bind(key)
+            .fetch_optional(tx)
+            .await?;
+    Ok(run.map(RunId))
+}

@@ -1,0 +1,173 @@
+//! Claims, leases and the fence in `etl.commit_batch`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::task::JoinSet;
+use vitrina_core::{Event, Lease, RunStatus, Status};
+use vitrina_store::Error;
+
+use crate::stage::{LEASE, Stage, pipeline, runner};
+
+async fn commit(stage: &Stage, lease: &Lease, from_version: i64) -> Result<(), String> {
+    let figures = json!({"read": 10, "inserted": 4, "updated": 3, "unchanged": 3, "deleted": 1, "rejected": 1, "bytes": 99,
+                         "read_ms": 1, "transform_ms": 0, "write_ms": 2});
+    let rejects = json!([{"key": ["7"], "code": "row.bad", "message": "bad", "row": {"id": 7}}]);
+    let sql = format!(
+        "select etl.commit_batch('{}', '{}', {}, {from_version}, '{{\"position\": {{\"done\": {{\"bound\": [\"9\"]}}}}}}', '{figures}', '{rejects}')",
+        lease.pipeline, lease.owner.0, lease.token
+    );
+    let client = stage.db.client().await;
+    client.batch_execute(&sql).await.map_err(|error| error.code().unwrap().code().to_owned())
+}
+
+#[tokio::test]
+async fn many_claimers_never_get_the_same_pipeline() {
+    let stage = Stage::new().await;
+    for number in 0..30 {
+        let id = stage.create(&format!("p{number}")).await;
+        stage.request(id).await;
+    }
+    let mut claimers = JoinSet::new();
+    for number in 0..6 {
+        let store = stage.store.clone();
+        claimers.spawn(async move {
+            let mut claimed = Vec::new();
+            while let Some(claim) = store.claim(&runner(&format!("r{number}")), LEASE).await.unwrap() {
+                claimed.push(claim.lease.pipeline);
+            }
+            claimed
+        });
+    }
+    let claimed = claimers.join_all().await.concat();
+    assert_eq!(claimed.len(), 30);
+    assert_eq!(claimed.iter().collect::<BTreeSet<_>>().len(), 30);
+}
+
+#[tokio::test]
+async fn a_runner_claims_only_what_it_can_run() {
+    let stage = Stage::new().await;
+    let mut elsewhere = pipeline("elsewhere");
+    elsewhere.source_connection = "warehouse".into();
+    let id = stage.store.create_pipeline(&elsewhere).await.unwrap().config.id;
+    stage.request(id).await;
+    assert!(stage.claim().await.is_none());
+    let mut able = runner("able");
+    able.connections.push("warehouse".into());
+    assert!(stage.store.claim(&able, LEASE).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn an_expired_lease_is_taken_over_within_the_same_run_and_the_old_owner_can_do_no_harm() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    stage.request(id).await;
+    let old = stage.claim().await.unwrap();
+    assert!(stage.claim().await.is_none(), "a live lease is not taken over");
+    stage.expire_leases().await;
+    let new = stage.claim().await.unwrap();
+    assert!(new.takeover && new.run == old.run && new.lease.token > old.lease.token);
+
+    assert_eq!(commit(&stage, &old.lease, 0).await, Err("VT001".into()));
+    assert!(matches!(stage.store.finish(&old.lease).await, Err(Error::LeaseLost)));
+    assert!(matches!(stage.store.renew(&old.lease).await, Err(Error::LeaseLost)));
+    commit(&stage, &new.lease, 0).await.unwrap();
+
+    let attempts = stage.store.attempts(new.run).await.unwrap();
+    let errors: Vec<_> = attempts.iter().map(|attempt| attempt.error_code.as_deref()).collect();
+    assert_eq!(errors, [Some("lease.expired"), None]);
+    assert_eq!(stage.status(id).await, Status::Running);
+}
+
+#[tokio::test]
+async fn a_lease_far_in_the_future_is_taken_over_too() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    stage.request(id).await;
+    stage.claim().await.unwrap();
+    stage.db.execute("update etl.etl_pipelines set lease_until = now() + interval '1 hour'").await;
+    assert!(
+        stage.claim().await.is_some_and(|claim| claim.takeover),
+        "a clock that jumped back must not block a pipeline"
+    );
+}
+
+#[tokio::test]
+async fn a_disabled_pipeline_whose_runner_died_still_becomes_paused() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    stage.request(id).await;
+    stage.claim().await.unwrap();
+    stage.store.request_change(id, Event::Disable).await.unwrap();
+    stage.expire_leases().await;
+    let claim = stage.claim().await.unwrap();
+    assert!(claim.interrupted);
+    stage.store.interrupt(&claim.lease).await.unwrap();
+    assert_eq!(stage.status(id).await, Status::Paused);
+}
+
+#[tokio::test]
+async fn a_committed_batch_moves_checkpoint_figures_and_rejects_together() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    stage.request(id).await;
+    let claim = stage.claim().await.unwrap();
+    commit(&stage, &claim.lease, claim.version).await.unwrap();
+    let run = stage.store.run(claim.run).await.unwrap().unwrap();
+    assert_eq!((run.rows_read, run.rows_written, run.rows_unchanged, run.rows_deleted), (10, 7, 3, 1));
+    assert_eq!((run.rows_rejected, run.batches, run.status), (1, 1, RunStatus::Running));
+    let state = stage.store.state(id).await.unwrap();
+    assert_eq!((state.version, state.last_processed_key.as_deref()), (1, Some("9")));
+    assert_eq!(stage.db.value::<i64>("select count(*) from etl.etl_rejects").await, 1);
+    assert_eq!(stage.db.value::<i64>("select count(*) from etl.etl_batches").await, 1);
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_someone_else_moved_is_not_overwritten() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    stage.request(id).await;
+    let claim = stage.claim().await.unwrap();
+    commit(&stage, &claim.lease, 0).await.unwrap();
+    assert_eq!(commit(&stage, &claim.lease, 0).await, Err("VT002".into()));
+    assert_eq!(stage.store.state(id).await.unwrap().version, 1);
+}
+
+#[tokio::test]
+async fn a_released_pipeline_keeps_its_run_and_waits_its_time() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    stage.request(id).await;
+    let claim = stage.claim().await.unwrap();
+    stage
+        .store
+        .release(&claim.lease, "source.connection_lost", "gone", Duration::from_secs(60))
+        .await
+        .unwrap();
+    assert_eq!(stage.status(id).await, Status::RunRequested);
+    assert!(stage.claim().await.is_none(), "not before retry_at");
+    stage.db.execute("update etl.etl_pipelines set retry_at = now()").await;
+    let again = stage.claim().await.unwrap();
+    assert!(again.run == claim.run && !again.takeover);
+    assert_eq!(stage.store.releases(id).await.unwrap(), 1);
+    assert_eq!(stage.store.attempts(claim.run).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn tokens_do_not_go_back_in_a_restored_meta_store() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    stage.request(id).await;
+    let seconds: i64 = stage.db.value("select extract(epoch from now())::bigint - 1735689600").await;
+    assert!(stage.claim().await.unwrap().lease.token.0 >= seconds);
+}
+
+#[tokio::test]
+async fn a_request_wakes_whoever_listens() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    let mut wakeups = stage.store.wakeups().await.unwrap();
+    stage.request(id).await;
+    assert_eq!(wakeups.next().await, format!("{id} RUN_REQUESTED"));
+}

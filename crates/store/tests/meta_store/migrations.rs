@@ -1,0 +1,105 @@
+use std::borrow::Cow;
+use std::path::Path;
+
+use sqlx::migrate::Migrator;
+use vitrina_store::{Error, Store};
+use vitrina_testbed::Database;
+
+async fn connect(db: &Database) -> Store {
+    Store::connect(db.url(), "vitrina-test", 4).await.unwrap()
+}
+
+#[tokio::test]
+async fn an_empty_database_is_migrated_and_a_second_time_changes_nothing() {
+    let db = Database::fresh().await;
+    let store = connect(&db).await;
+    assert!(matches!(store.check_schema().await, Err(Error::NotMigrated)));
+    let first = store.migrate().await.unwrap();
+    assert_eq!(first.applied, first.known);
+    assert_eq!(store.migrate().await.unwrap(), first);
+    for table in [
+        "pipelines",
+        "pipeline_tasks",
+        "state",
+        "runs",
+        "targets",
+        "attempts",
+        "batches",
+        "rejects",
+        "requests",
+        "reconciles",
+        "audit",
+        "tokens",
+        "runners",
+        "python_tasks",
+    ] {
+        let there: bool = db.value(&format!("select to_regclass('etl.etl_{table}') is not null")).await;
+        assert!(there, "etl.etl_{table}");
+    }
+}
+
+#[tokio::test]
+async fn processes_that_start_together_migrate_once() {
+    let db = Database::fresh().await;
+    let mut starters = tokio::task::JoinSet::new();
+    for _ in 0..6 {
+        let store = connect(&db).await;
+        starters.spawn(async move { store.migrate().await });
+    }
+    while let Some(outcome) = starters.join_next().await {
+        outcome.unwrap().unwrap();
+    }
+    assert_eq!(db.value::<i64>("select count(*) from etl.etl_installation").await, 1);
+}
+
+#[tokio::test]
+async fn a_filled_database_keeps_its_rows_through_every_migration() {
+    let known = Migrator::new(Path::new("migrations")).await.unwrap().migrations.len();
+    for applied in 1..known {
+        let db = Database::fresh().await;
+        migrate_only(&db, applied).await;
+        db.execute("insert into etl.etl_pipelines (name, target_table, source_query) values ('kept', 'analytics.kept', 'select 1')").await;
+        let store = connect(&db).await;
+        assert!(matches!(store.check_schema().await, Err(Error::SchemaOlder { .. })));
+        store.migrate().await.unwrap();
+        let kept = store.pipelines().await.unwrap();
+        assert_eq!(kept.len(), 1, "after the first {applied}");
+        assert_eq!(kept[0].config.name, "kept");
+    }
+}
+
+async fn migrate_only(db: &Database, count: usize) {
+    let mut migrator = Migrator::new(Path::new("migrations")).await.unwrap();
+    migrator.migrations = Cow::Owned(migrator.migrations[..count].to_vec());
+    migrator.create_schema("etl");
+    migrator.dangerous_set_table_name("etl.etl_migrations");
+    let pool = sqlx::PgPool::connect(db.url()).await.unwrap();
+    migrator.run(&pool).await.unwrap();
+    pool.close().await;
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_with_what_to_do() {
+    let db = Database::fresh().await;
+    let store = connect(&db).await;
+    store.migrate().await.unwrap();
+    db.execute(
+        "insert into etl.etl_migrations (version, description, success, checksum, execution_time) values (9999, 'later', true, '', 0)",
+    )
+    .await;
+    for refused in [store.migrate().await, store.check_schema().await] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, Error::SchemaNewer { version: 9999 }));
+        assert!(error.to_string().contains("hint: use the newer vitrina"));
+    }
+}
+
+#[tokio::test]
+async fn an_unreachable_meta_store_and_a_wrong_password_are_told_apart() {
+    let db = Database::fresh().await;
+    let wrong = Store::connect(&db.url_as("nobody_here", "wrong"), "vitrina-test", 1).await.unwrap_err();
+    assert!(matches!(wrong, Error::Refused { .. }), "{wrong}");
+    let nowhere = Store::connect("postgres://a:b@127.0.0.1:1/x", "vitrina-test", 1).await.unwrap_err();
+    assert!(matches!(nowhere, Error::Unreachable { .. }), "{nowhere}");
+    assert!(!nowhere.to_string().contains("a:b"), "no credentials in errors");
+}

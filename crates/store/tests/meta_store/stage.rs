@@ -1,0 +1,121 @@
+//! A migrated meta-store with the verbs that tests speak in.
+
+use std::time::Duration;
+
+use serde_json::json;
+use uuid::Uuid;
+use vitrina_core::{Event, Lease, Lifecycle, OnActive, Pipeline, PipelineId, Status};
+use vitrina_store::{Claim, PipelineRecord, PipelineRef, RunRequest, RunnerAbilities, Store};
+use vitrina_testbed::Database;
+
+pub(crate) struct Stage {
+    pub(crate) db: Database,
+    pub(crate) store: Store,
+}
+
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+impl Stage {
+    pub(crate) async fn new() -> Self {
+        let db = Database::fresh().await;
+        let store = Store::connect(db.url(), "vitrina-test", 8).await.unwrap();
+        store.migrate().await.unwrap();
+        Self { db, store }
+    }
+
+    pub(crate) async fn create(&self, name: &str) -> PipelineId {
+        self.store.create_pipeline(&pipeline(name)).await.unwrap().config.id
+    }
+
+    pub(crate) async fn record(&self, id: PipelineId) -> PipelineRecord {
+        self.store.pipeline(&PipelineRef::Id(id)).await.unwrap()
+    }
+
+    pub(crate) async fn status(&self, id: PipelineId) -> Status {
+        self.record(id).await.status
+    }
+
+    pub(crate) async fn request(&self, id: PipelineId) {
+        self.store.request_run(id, OnActive::Join, &RunRequest::default()).await.unwrap();
+    }
+
+    pub(crate) async fn claim(&self) -> Option<Claim> {
+        self.store.claim(&runner("tester"), LEASE).await.unwrap()
+    }
+
+    /// A pipeline of its own, brought into a state by the events that lead there.
+    pub(crate) async fn bring_to(&self, name: &str, wanted: Lifecycle) -> (PipelineId, Option<Lease>) {
+        let id = self.create(name).await;
+        let mut lease = None;
+        for event in path_to(wanted) {
+            match event {
+                Event::Claim => lease = Some(self.claim().await.expect("something to claim").lease),
+                Event::Run(on_active) => {
+                    drop(self.store.request_run(id, on_active, &RunRequest::default()).await.unwrap());
+                }
+                Event::Fail => {
+                    drop(self.store.fail(&lease.unwrap(), "test.fault", "it broke").await.unwrap());
+                }
+                Event::BatchDone => drop(self.store.interrupt(&lease.unwrap()).await.unwrap()),
+                Event::DataEnd => drop(self.store.finish(&lease.unwrap()).await.unwrap()),
+                Event::Release => {
+                    drop(self.store.release(&lease.unwrap(), "t", "t", Duration::ZERO).await.unwrap());
+                }
+                request => drop(self.store.request_change(id, request).await.unwrap()),
+            }
+        }
+        assert_eq!(self.record(id).await.lifecycle(), wanted);
+        (id, lease.filter(|_| wanted.status.is_leased()))
+    }
+
+    /// As if the runner had been silent for longer than its lease.
+    pub(crate) async fn expire_leases(&self) {
+        self.db.execute("update etl.etl_pipelines set lease_until = now() - interval '1 second' where lease_until is not null").await;
+    }
+}
+
+pub(crate) fn runner(name: &str) -> RunnerAbilities {
+    RunnerAbilities {
+        name: name.to_owned(),
+        connections: vec!["cinema".into(), "marts".into()],
+        python_tasks: vec![],
+    }
+}
+
+pub(crate) fn pipeline(name: &str) -> Pipeline {
+    serde_json::from_value(json!({
+        "id": Uuid::new_v4(), "name": name, "type": "SQL", "source_type": "postgres", "source_connection": "cinema",
+        "source_table": null, "source_query": "select 1 as id", "target_table": "analytics.film_dim", "mode": "full",
+        "batch_size": 1000, "enabled": true, "schedule_interval": null, "incremental_key": null, "incremental_id_key": null,
+        "capture": "cursor", "late_window_seconds": 600, "delete_limit": 0.2, "python_task": null,
+    }))
+    .unwrap()
+}
+
+/// Every state that a new pipeline can reach, with the shortest way there.
+pub(crate) fn reachable() -> Vec<(Lifecycle, Vec<Event>)> {
+    let mut found = vec![(Lifecycle::new(Status::Idle, true), Vec::new())];
+    let mut next = 0;
+    while next < found.len() {
+        let (state, path) = found[next].clone();
+        for event in Event::ALL {
+            // The schedule is a request like `run`, and a takeover needs a lease that has expired.
+            let takeover = event == Event::Claim && state.status != Status::RunRequested;
+            if event == Event::ScheduleDue || takeover {
+                continue;
+            }
+            let Ok((to, _)) = state.apply(event) else { continue };
+            if found.iter().all(|(known, _)| *known != to) {
+                let mut path = path.clone();
+                path.push(event);
+                found.push((to, path));
+            }
+        }
+        next += 1;
+    }
+    found
+}
+
+fn path_to(wanted: Lifecycle) -> Vec<Event> {
+    reachable().into_iter().find(|(state, _)| *state == wanted).expect("a reachable state").1
+}
