@@ -1,0 +1,102 @@
+//! The Postgres text form of one Arrow value: what positions are made of.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    Date32Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
+};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::{DataType, TimeUnit};
+use jiff::civil::{Date, DateTime};
+use jiff::{Span, Timestamp};
+use vitrina_core::{Error, Result};
+
+/// The named columns of one row, in Postgres text form. NULL is an error: it has no place in an order.
+pub(crate) fn texts(rows: &RecordBatch, columns: &[String], row: usize) -> Result<Vec<String>> {
+    columns.iter().map(|column| text(rows, column, row)).collect()
+}
+
+fn text(rows: &RecordBatch, column: &str, row: usize) -> Result<String> {
+    let array = rows
+        .column_by_name(column)
+        .ok_or_else(|| Error::bug("source.column", format!("column {column} was not read")))?;
+    if array.is_null(row) {
+        return Err(Error::fix("source.null_key", format!("column {column} is NULL in a row of the source"))
+            .hint("filter such rows out in the query, or choose a column that is never NULL"));
+    }
+    Ok(match array.data_type() {
+        DataType::Boolean => array.as_boolean().value(row).to_string(),
+        DataType::Int16 => array.as_primitive::<Int16Type>().value(row).to_string(),
+        DataType::Int32 => array.as_primitive::<Int32Type>().value(row).to_string(),
+        DataType::Int64 => array.as_primitive::<Int64Type>().value(row).to_string(),
+        DataType::Float32 => array.as_primitive::<Float32Type>().value(row).to_string(),
+        DataType::Float64 => array.as_primitive::<Float64Type>().value(row).to_string(),
+        DataType::Utf8 => array.as_string::<i32>().value(row).to_owned(),
+        DataType::Binary => hex(array.as_binary::<i32>().value(row)),
+        DataType::FixedSizeBinary(16) => uuid(array.as_fixed_size_binary().value(row)),
+        DataType::Date32 => date(array.as_primitive::<Date32Type>().value(row))?,
+        DataType::Timestamp(TimeUnit::Microsecond, zone) => {
+            timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row), zone.is_some())?
+        }
+        other => return Err(Error::bug("source.key_type", format!("column {column} has type {other}"))),
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold("\\x".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+fn uuid(bytes: &[u8]) -> String {
+    uuid::Uuid::from_slice(bytes).map(|uuid| uuid.to_string()).unwrap_or_default()
+}
+
+/// `extreme` stands for an infinity, as the decoder keeps it.
+fn infinity<T: PartialEq>(value: &T, lowest: &T, highest: &T) -> Option<String> {
+    match value {
+        value if value == lowest => Some("-infinity".to_owned()),
+        value if value == highest => Some("infinity".to_owned()),
+        _ => None,
+    }
+}
+
+fn date(days: i32) -> Result<String> {
+    if let Some(text) = infinity(&days, &i32::MIN, &i32::MAX) {
+        return Ok(text);
+    }
+    let epoch = Date::constant(1970, 1, 1);
+    let date = epoch.checked_add(Span::new().try_days(days).map_err(out_of_range)?).map_err(out_of_range)?;
+    Ok(date.to_string())
+}
+
+fn timestamp(microseconds: i64, with_zone: bool) -> Result<String> {
+    if let Some(text) = infinity(&microseconds, &i64::MIN, &i64::MAX) {
+        return Ok(text);
+    }
+    let instant = Timestamp::from_microsecond(microseconds).map_err(out_of_range)?;
+    let civil: DateTime = instant.to_zoned(jiff::tz::TimeZone::UTC).datetime();
+    Ok(format!("{civil}{}", if with_zone { "+00" } else { "" }))
+}
+
+fn out_of_range(error: jiff::Error) -> Error {
+    Error::fix(
+        "source.key_range",
+        format!("a date or time of the key lies outside the years -9999 to 9999: {error}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_keep_their_microseconds_and_their_infinities() {
+        assert_eq!(timestamp(1_700_000_000_123_456, true).unwrap(), "2023-11-14T22:13:20.123456+00");
+        assert_eq!(timestamp(i64::MAX, true).unwrap(), "infinity");
+        assert_eq!(date(19_675).unwrap(), "2023-11-14");
+        assert_eq!(date(i32::MIN).unwrap(), "-infinity");
+    }
+
+    #[test]
+    fn bytes_are_written_in_hex() {
+        assert_eq!(hex(&[0, 255]), "\\x00ff");
+    }
+}

@@ -1,0 +1,46 @@
+//! Where rows go. A new sink is one module and one line in `KINDS`.
+
+mod postgres;
+
+use async_trait::async_trait;
+use uuid::Uuid;
+use vitrina_core::{AllowedTargets, Error, Lease, Pipeline, Result, Sink, Target, TargetName};
+
+use crate::Connections;
+
+/// All that a sink needs to know of the run it writes for.
+#[derive(Debug)]
+pub struct Order<'a> {
+    pub pipeline: &'a Pipeline,
+    pub target: &'a Target,
+    pub lease: &'a Lease,
+    pub connections: &'a Connections,
+    pub allowed_targets: &'a AllowedTargets,
+    /// The meta-store's own id: a mart beside it commits data and checkpoint in one transaction.
+    pub installation: Uuid,
+}
+
+/// A sink ready to be sealed, and the key it found its rows by.
+#[allow(missing_debug_implementations)] // a sink is a session, not a value
+pub struct Opened {
+    pub sink: Box<dyn Sink>,
+    pub key: Vec<String>,
+}
+
+/// A kind of sink, by the shape of the target's name.
+#[async_trait]
+trait Kind: Sync {
+    fn serves(&self, target: &TargetName) -> bool;
+    async fn open(&self, target: &TargetName, order: &Order<'_>) -> Result<Opened>;
+}
+
+static KINDS: &[&dyn Kind] = &[&postgres::Postgres];
+
+/// Opens the sink of a pipeline, once its target has passed the fence of `allowed_targets`.
+pub async fn open(order: &Order<'_>) -> Result<Opened> {
+    let target = order.pipeline.target_name(order.allowed_targets)?;
+    let Some(kind) = KINDS.iter().find(|kind| kind.serves(&target)) else {
+        return Err(Error::fix("sink.unknown", format!("no sink of this runner writes to {target}")));
+    };
+    kind.open(&target, order).await
+}

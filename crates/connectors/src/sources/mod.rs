@@ -1,0 +1,39 @@
+//! Where rows come from. A new source is one module and one line in `KINDS`.
+
+mod postgres;
+
+use async_trait::async_trait;
+use vitrina_core::{Error, Lease, Mode, Pipeline, Result, Source, Target};
+
+use crate::Connections;
+
+/// All that a source needs to know of the run it reads for.
+#[derive(Debug)]
+pub struct Order<'a> {
+    pub pipeline: &'a Pipeline,
+    pub target: &'a Target,
+    pub mode: Mode,
+    pub lease: &'a Lease,
+    pub connections: &'a Connections,
+}
+
+/// A kind of source, by the word of `source_type`.
+#[async_trait]
+trait Kind: Sync {
+    fn source_type(&self) -> &'static str;
+    async fn open(&self, order: &Order<'_>) -> Result<Box<dyn Source>>;
+}
+
+static KINDS: &[&dyn Kind] = &[&postgres::Postgres];
+
+pub async fn open(order: &Order<'_>) -> Result<Box<dyn Source>> {
+    let wanted = order.pipeline.source_type.as_str();
+    let Some(kind) = KINDS.iter().find(|kind| kind.source_type() == wanted) else {
+        let known = KINDS.iter().map(|kind| kind.source_type()).collect::<Vec<_>>().join(", ");
+        return Err(Error::fix(
+            "source.unknown_type",
+            format!("unknown source_type {wanted:?}: one of {known}"),
+        ));
+    };
+    kind.open(order).await
+}

@@ -1,0 +1,90 @@
+//! The one writer of identifiers and literals: COPY takes no parameters. Everything that reaches SQL
+//! as text goes through here.
+
+/// An identifier, always quoted.
+pub(crate) fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A string literal. Needs `standard_conforming_strings = on`, which every session pins.
+pub(crate) fn literal(text: &str) -> String {
+    debug_assert!(!text.contains('\0'), "Postgres text holds no NUL");
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// How a column is ordered and compared on both sides of a pipeline.
+///
+/// Text orders by bytes, whatever the collations of source and mart; so do types that are not built
+/// in, whose own order (citext's, an enum's) may differ between the servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OrderedColumn {
+    pub(crate) name: String,
+    as_text: bool,
+    type_name: String,
+}
+
+/// The first oid that is not built in.
+const FIRST_NORMAL_OID: u32 = 16384;
+
+/// Types that order alike share a class: a range of keys means the same rows in both.
+pub(crate) fn order_class(oid: u32) -> u32 {
+    match oid {
+        18 | 19 | 25 | 1042 | 1043 => 25,
+        20 | 21 | 23 | 26 | 700 | 701 | 1700 => 1700,
+        1082 | 1114 | 1184 => 1184,
+        oid if oid >= FIRST_NORMAL_OID => 25,
+        oid => oid,
+    }
+}
+
+impl OrderedColumn {
+    pub(crate) fn new(name: &str, oid: u32, type_name: &str) -> Self {
+        Self { name: name.to_owned(), as_text: order_class(oid) == 25, type_name: type_name.to_owned() }
+    }
+
+    /// The column as an expression of `alias`.
+    pub(crate) fn expression(&self, alias: &str) -> String {
+        let column = format!("{alias}.{}", identifier(&self.name));
+        if self.as_text { format!("({column}::text collate \"C\")") } else { column }
+    }
+
+    /// A value of the column, from its text form.
+    pub(crate) fn value(&self, text: &str) -> String {
+        if self.as_text { literal(text) } else { format!("{}::{}", literal(text), self.type_name) }
+    }
+}
+
+/// `a, b` of an alias, for ORDER BY and row comparison.
+pub(crate) fn expressions(columns: &[OrderedColumn], alias: &str) -> String {
+    columns.iter().map(|column| column.expression(alias)).collect::<Vec<_>>().join(", ")
+}
+
+/// `(a, b) > ('1', '2')`; `operator` is one of ours, never text from outside.
+pub(crate) fn compare(
+    columns: &[OrderedColumn],
+    alias: &str,
+    operator: &'static str,
+    values: &[String],
+) -> String {
+    let right =
+        columns.iter().zip(values).map(|(column, value)| column.value(value)).collect::<Vec<_>>().join(", ");
+    format!("({}) {operator} ({right})", expressions(columns, alias))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_are_doubled_in_identifiers_and_literals() {
+        assert_eq!(identifier("a\"b"), "\"a\"\"b\"");
+        assert_eq!(literal("O'Hara \\ '"), "'O''Hara \\ '''");
+    }
+
+    #[test]
+    fn text_is_compared_by_bytes_and_numbers_by_value() {
+        let columns = [OrderedColumn::new("name", 25, "text"), OrderedColumn::new("id", 20, "bigint")];
+        let sql = compare(&columns, "q", ">", &["Ann".to_owned(), "7".to_owned()]);
+        assert_eq!(sql, "((q.\"name\"::text collate \"C\"), q.\"id\") > ('Ann', '7'::bigint)");
+    }
+}
