@@ -1,0 +1,11 @@
+//! The data plane. Read it top-down: the manager keeps the runner alive and turning, the dispatcher
+//! claims pipelines, the executor takes one batch after another from source to checkpoint.
+
+mod dispatcher;
+mod executor;
+mod heartbeat;
+mod manager;
+mod settings;
+
+pub use manager::Runner;
+pub use settings::RunnerSettings;

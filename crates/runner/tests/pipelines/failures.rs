@@ -1,0 +1,170 @@
+use rstest::rstest;
+use serde_json::{Value, json};
+use vitrina_core::{RunStatus, Status};
+
+use crate::stage::Stage;
+
+#[rstest]
+#[case::a_table_that_is_not_there(
+    "select id from content.nothing",
+    "sql.refused_by_source",
+    "does not exist"
+)]
+#[case::a_column_the_mart_lacks(
+    "select id, title, 1 as extra from content.film",
+    "sink.extra_column",
+    "its columns: id, title"
+)]
+#[case::no_key_column("select title from content.film", "source.missing_column", "returns no column \"id\"")]
+#[case::a_division_by_zero(
+    "select id, (1 / (id - 2))::text as title from content.film",
+    "source.refused",
+    "22012"
+)]
+#[case::a_hidden_delete(
+    "with d as (delete from content.film returning id) select id from d",
+    "sql.data_modifying",
+    "line 1"
+)]
+#[case::a_forbidden_schema(
+    "select lease_token::int as id from etl.etl_pipelines",
+    "sql.schema_not_allowed",
+    "etl"
+)]
+#[case::two_rows_for_one_key(
+    "select 1 as id, title from content.film",
+    "sink.duplicate_key",
+    "each key comes once"
+)]
+#[case::a_null_key("select nullif(id, 3) as id, title from content.film", "source.null_key", "NULL")]
+#[case::a_key_of_another_order(
+    "select id::text as id, title from content.film",
+    "sink.key_type",
+    "cast it in the query: id::integer"
+)]
+#[case::an_overflow("select id, title, 1234.5 as rating from content.film", "sink.refused", "22003")]
+#[tokio::test]
+async fn what_cannot_pass_fails_at_once_with_the_reason(
+    #[case] query: &str,
+    #[case] code: &str,
+    #[case] says: &str,
+) {
+    let stage = Stage::with_films(5).await;
+    let id = stage.pipeline(json!({"source_query": query})).await;
+    let (given, message) = stage.fail(id).await;
+    assert_eq!(given, code, "{message}");
+    assert!(message.contains(says), "{message}");
+    assert_eq!((stage.count("content.film").await, stage.count("analytics.film").await), (5, 0));
+    let attempts: i64 = stage.db.value("select count(*) from etl.etl_attempts").await;
+    assert_eq!(attempts, 1, "no retries");
+}
+
+#[rstest]
+#[case::a_mart_that_is_not_there(json!({"target_table": "analytics.nothing"}), "sink.no_table")]
+#[case::a_target_that_is_not_allowed(json!({"target_table": "public.film"}), "target.not_allowed")]
+#[case::a_target_no_sink_serves(json!({"target_table": "es:film"}), "sink.unknown")]
+#[tokio::test]
+async fn a_target_that_cannot_be_written_fails_the_run(#[case] changes: Value, #[case] code: &str) {
+    let stage = Stage::with_films(5).await;
+    let id = stage.pipeline(changes).await;
+    let run = stage.request(id).await;
+    let mut settings = stage.settings("tester");
+    let marts = settings.connections.0["marts"].clone();
+    settings.connections.0.insert("search".into(), marts);
+    vitrina_runner::Runner::new(settings, stage.store.clone()).drain().await.unwrap();
+    assert_eq!(stage.run_record(run).await.error_code.as_deref(), Some(code));
+}
+
+#[tokio::test]
+async fn messages_of_failed_runs_hold_no_row_values() {
+    let stage = Stage::with_films(3).await;
+    stage.db.execute("update content.film set title = '4111-1111-secret'").await;
+    let id = stage
+        .pipeline(json!({"source_query": "select id, title, title::int::text as rating from content.film"}))
+        .await;
+    let (code, message) = stage.fail(id).await;
+    assert_eq!(code, "source.refused");
+    assert!(!message.contains("4111"), "{message}");
+}
+
+#[tokio::test]
+async fn one_pipelines_failure_leaves_its_neighbours_alone() {
+    let stage = Stage::with_films(50).await;
+    let good = stage.full(10).await;
+    let bad = stage
+        .pipeline(
+            json!({"name": "bad", "source_query": "select 1 / (id - 40) as id, title from content.film"}),
+        )
+        .await;
+    let (good_run, bad_run) = (stage.request(good).await, stage.request(bad).await);
+    stage.runner().drain().await.unwrap();
+    assert_eq!(stage.run_record(bad_run).await.status, RunStatus::Failed);
+    assert_eq!(stage.run_record(good_run).await.status, RunStatus::Success);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_lost_source_gives_the_pipeline_back_instead_of_failing_it() {
+    let stage = Stage::with_films(5).await;
+    let id = stage.full(10).await;
+    let run = stage.request(id).await;
+    let mut settings = stage.settings("cut off");
+    let content = settings.connections.0.get_mut("content").unwrap();
+    content.url = "postgres://someone:secret@127.0.0.1:1/content".into();
+    vitrina_runner::Runner::new(settings, stage.store.clone()).drain().await.unwrap();
+    assert_eq!(
+        (stage.status(id).await, stage.run_record(run).await.status),
+        (Status::RunRequested, RunStatus::Running)
+    );
+    let attempts = stage.store.attempts(run).await.unwrap();
+    assert_eq!(attempts[0].error_code.as_deref(), Some("source.connection_lost"));
+    assert!(!attempts[0].error.as_ref().unwrap().contains("secret"));
+    stage.db.execute("update etl.etl_pipelines set retry_at = now()").await;
+    stage.runner().drain().await.unwrap();
+    assert_eq!(stage.run_record(run).await.status, RunStatus::Success);
+}
+
+#[tokio::test]
+async fn what_may_pass_is_retried_and_each_try_is_recorded() {
+    let stage = Stage::with_films(5).await;
+    let id = stage.full(10).await;
+    // A serialization failure raised twice by the mart, then no more: sequences survive a rollback.
+    stage
+        .db
+        .execute(
+            "create sequence analytics.tries;
+             create function analytics.refuse() returns trigger language plpgsql as $$ begin
+                 if nextval('analytics.tries') <= 2 then raise 'not now' using errcode = '40001'; end if; return null; end $$;
+             create trigger refuse before insert on analytics.film for each statement execute function analytics.refuse()",
+        )
+        .await;
+    let run = stage.succeed(id).await;
+    let attempts = stage.store.attempts(run.id).await.unwrap();
+    let codes: Vec<_> = attempts.iter().map(|attempt| attempt.error_code.as_deref()).collect();
+    assert_eq!(codes, [Some("sink.busy"), Some("sink.busy"), None]);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_row_that_a_policy_hides_is_an_error_and_not_a_delete() {
+    let stage = Stage::with_films(5).await;
+    let id = stage.full(10).await;
+    stage.succeed(id).await;
+    let role = format!("reader_{}", stage.db.name());
+    stage
+        .db
+        .execute(&format!(
+            "create role {role} login password 'secret'; grant usage on schema content to {role}; grant select on content.film to {role};
+             alter table content.film enable row level security; create policy few on content.film using (id < 3)"
+        ))
+        .await;
+    let mut settings = stage.settings("reader");
+    settings.connections.0.get_mut("content").unwrap().url = stage.db.url_as(&role, "secret").into();
+    let run = stage.request(id).await;
+    vitrina_runner::Runner::new(settings, stage.store.clone()).drain().await.unwrap();
+    let failed = stage.run_record(run).await;
+    assert_eq!(failed.error_code.as_deref(), Some("sql.refused_by_source"));
+    assert!(failed.error.unwrap().contains("row-level security"));
+    assert_eq!(stage.count("analytics.film").await, 5);
+    stage.db.execute(&format!("drop owned by {role}; drop role {role}")).await;
+}

@@ -1,0 +1,139 @@
+use serde_json::json;
+use vitrina_core::Mode;
+
+use crate::stage::Stage;
+
+#[tokio::test]
+async fn the_first_pass_reads_everything_and_the_next_only_what_changed() {
+    let stage = Stage::with_films(100).await;
+    let id = stage.incremental(30).await;
+    let first = stage.succeed(id).await;
+    assert_eq!((first.rows_read, first.rows_written), (100, 100));
+    stage.db.execute("update content.film set title = 'Changed', modified = now() where id in (3, 99)").await;
+    stage.add_films(101, 101).await;
+    stage.db.execute("update content.film set modified = now() where id = 101").await;
+    let second = stage.succeed(id).await;
+    assert_eq!(second.rows_written, 3);
+    assert!(
+        second.rows_read < 20,
+        "the late window holds the last ten minutes, not the table: {}",
+        second.rows_read
+    );
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn the_checkpoint_can_be_read_in_sql() {
+    let stage = Stage::with_films(5).await;
+    let id = stage.incremental(2).await;
+    stage.succeed(id).await;
+    let row = stage.db.texts("select last_processed_key::timestamptz = '2024-01-01 00:05+00', last_processed_id from etl.etl_state").await;
+    assert_eq!(row, [[Some("t".to_owned()), Some("5".to_owned())]]);
+}
+
+#[tokio::test]
+async fn equal_timestamps_across_a_page_boundary_are_all_read() {
+    let stage = Stage::with_films(50).await;
+    stage.db.execute("update content.film set modified = '2024-06-01 00:00:00.123456+00'").await;
+    let id = stage.incremental(7).await;
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_read, run.batches), (50, 8));
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_row_committed_late_with_an_older_stamp_is_not_lost() {
+    let stage = Stage::with_films(10).await;
+    let id = stage.incremental(100).await;
+    let writer = stage.db.client().await;
+    writer
+        .batch_execute("begin; insert into content.film (id, title, modified) values (11, 'Late', now())")
+        .await
+        .unwrap();
+    stage.db.execute("insert into content.film (id, title, modified) values (12, 'Early', now())").await;
+    stage.succeed(id).await;
+    writer.batch_execute("commit").await.unwrap();
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_row_dated_a_year_ahead_does_not_blind_the_pipeline() {
+    let stage = Stage::with_films(10).await;
+    stage.db.execute("update content.film set modified = now() + interval '1 year' where id = 10").await;
+    let id = stage.incremental(100).await;
+    stage.succeed(id).await;
+    stage.db.execute("insert into content.film (id, title, modified) values (11, 'Now', now())").await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_number_as_cursor_goes_back_to_the_pass_before_the_window() {
+    let stage = Stage::with_films(10).await;
+    let id = stage
+        .pipeline(json!({"mode": "incremental", "incremental_key": "id", "late_window_seconds": 600, "batch_size": 4}))
+        .await;
+    assert_eq!(stage.succeed(id).await.rows_read, 10);
+    stage.add_films(12, 12).await;
+    assert_eq!(stage.succeed(id).await.rows_read, 11, "no pass is old enough: from the beginning");
+    stage.add_films(11, 11).await;
+    assert_eq!(stage.succeed(id).await.rows_read, 12);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn with_no_late_window_a_number_as_cursor_reads_on_from_the_pass_before() {
+    let stage = Stage::with_films(100).await;
+    let id = stage
+        .pipeline(json!({"mode": "incremental", "incremental_key": "id", "late_window_seconds": 0}))
+        .await;
+    stage.succeed(id).await;
+    stage.add_films(101, 110).await;
+    stage.succeed(id).await;
+    stage.add_films(111, 120).await;
+    let run = stage.succeed(id).await;
+    assert!(run.rows_read <= 21, "{}", run.rows_read);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_changed_query_does_not_go_on_from_the_old_querys_checkpoint() {
+    let stage = Stage::with_films(10).await;
+    let id = stage.incremental(100).await;
+    stage.succeed(id).await;
+    stage.db.execute("update etl.etl_pipelines set source_query = 'select id, upper(title) as title, rating, modified from content.film'").await;
+    assert_eq!(stage.succeed(id).await.rows_written, 10);
+}
+
+#[tokio::test]
+async fn a_full_load_of_an_incremental_pipeline_leaves_the_cursor_where_it_opened() {
+    let stage = Stage::with_films(100).await;
+    let id = stage.incremental(30).await;
+    stage.request_mode(id, Mode::Full).await;
+    stage.runner().drain().await.unwrap();
+    assert_eq!(stage.differences().await, 0);
+    stage.db.execute("update content.film set title = 'Changed', modified = now() where id = 4").await;
+    let run = stage.succeed(id).await;
+    assert!(run.rows_read < 20, "the cursor goes on from the load: {}", run.rows_read);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_null_in_the_cursor_is_told_and_not_skipped() {
+    let stage = Stage::with_films(3).await;
+    stage.db.execute("alter table content.film alter modified drop not null; update content.film set modified = null where id = 2").await;
+    let id = stage.incremental(10).await;
+    let (code, message) = stage.fail(id).await;
+    assert_eq!(code, "source.null_key");
+    assert!(message.contains("(modified, id)"), "{message}");
+}
+
+#[tokio::test]
+async fn free_text_is_refused_as_a_cursor() {
+    let stage = Stage::with_films(3).await;
+    let id = stage
+        .pipeline(json!({"mode": "incremental", "incremental_key": "title", "incremental_id_key": "id"}))
+        .await;
+    assert_eq!(stage.fail(id).await.0, "pipeline.cursor_type");
+}

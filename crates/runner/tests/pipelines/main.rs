@@ -1,0 +1,8 @@
+//! Pipelines executed by a real runner on a real Postgres, from request to checkpoint.
+#![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
+
+mod failures;
+mod full;
+mod incremental;
+mod interruptions;
+mod stage;

@@ -1,0 +1,201 @@
+//! A source table, a mart and a meta-store in one fresh database, with the verbs that tests speak in.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_postgres::Client;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+use vitrina_connectors::{Connection, Connections};
+use vitrina_core::{AllowedTargets, Event, Mode, OnActive, PipelineId, RunId, RunStatus, Status};
+use vitrina_runner::{Runner, RunnerSettings};
+use vitrina_store::{PipelineRef, RunRecord, RunRequest, Store};
+use vitrina_testbed::Database;
+
+pub(crate) struct Stage {
+    pub(crate) db: Database,
+    pub(crate) store: Store,
+}
+
+pub(crate) const FILMS: &str = "
+    create schema content; create schema analytics;
+    create table content.film (id int primary key, title text, rating numeric(3,1), modified timestamptz not null default now());
+    create index on content.film (modified, id);
+    create table analytics.film (id int primary key, title text, rating numeric(3,1), modified timestamptz, updated_at timestamptz);
+    insert into etl.etl_targets (name, key, touch_column) values ('analytics.film', '{id}', 'updated_at')";
+
+pub(crate) const QUERY: &str = "select id, title, rating, modified from content.film";
+
+impl Stage {
+    /// Films 1 to `films`, an empty mart, and no pipeline yet.
+    pub(crate) async fn with_films(films: i32) -> Self {
+        let stage = Self::empty().await;
+        stage.db.execute(FILMS).await;
+        stage.add_films(1, films).await;
+        stage
+    }
+
+    pub(crate) async fn empty() -> Self {
+        let db = Database::fresh().await;
+        let store = Store::connect(db.url(), "vitrina-test", 8).await.unwrap();
+        store.migrate().await.unwrap();
+        Self { db, store }
+    }
+
+    pub(crate) async fn add_films(&self, from: i32, to: i32) {
+        self.db
+            .execute(&format!(
+                "insert into content.film (id, title, rating, modified)
+                 select n, 'Film ' || n, (n % 100) / 10.0, '2024-01-01'::timestamptz + n * interval '1 minute'
+                   from generate_series({from}, {to}) n"
+            ))
+            .await;
+    }
+
+    pub(crate) async fn pipeline(&self, changes: Value) -> PipelineId {
+        let mut config = json!({
+            "id": Uuid::new_v4(), "name": "film", "type": "SQL", "source_type": "postgres", "source_connection": "content",
+            "source_table": null, "source_query": QUERY, "target_table": "analytics.film", "mode": "full", "batch_size": 1000,
+            "enabled": true, "schedule_interval": null, "incremental_key": null, "incremental_id_key": null,
+            "capture": "cursor", "late_window_seconds": 600, "delete_limit": 0.2, "python_task": null,
+        });
+        for (field, value) in changes.as_object().unwrap() {
+            config[field] = value.clone();
+        }
+        self.store.create_pipeline(&serde_json::from_value(config).unwrap()).await.unwrap().config.id
+    }
+
+    pub(crate) async fn full(&self, batch_size: i32) -> PipelineId {
+        self.pipeline(json!({"batch_size": batch_size})).await
+    }
+
+    pub(crate) async fn incremental(&self, batch_size: i32) -> PipelineId {
+        self.pipeline(json!({
+            "mode": "incremental", "batch_size": batch_size, "incremental_key": "modified", "incremental_id_key": "id",
+        }))
+        .await
+    }
+
+    pub(crate) fn settings(&self, name: &str) -> RunnerSettings {
+        let connection = |name: &str| {
+            let schemas = vec!["content".to_owned(), "ugc".to_owned()];
+            (
+                name.to_owned(),
+                Connection { name: name.to_owned(), url: self.db.url().into(), allowed_schemas: schemas },
+            )
+        };
+        RunnerSettings {
+            name: name.to_owned(),
+            max_concurrent: 4,
+            // Long enough that a test which passes was woken, not polled.
+            poll_interval: Duration::from_secs(3600),
+            lease: Duration::from_secs(30),
+            shutdown_timeout: Duration::from_secs(10),
+            allowed_targets: AllowedTargets::default(),
+            connections: Connections(BTreeMap::from([connection("content"), connection("marts")])),
+        }
+    }
+
+    pub(crate) fn runner(&self) -> Runner {
+        Runner::new(self.settings("tester"), self.store.clone())
+    }
+
+    /// A runner at work in the background, and the token that stops it.
+    pub(crate) fn start_runner(&self, name: &str) -> (JoinSet<()>, CancellationToken) {
+        let shutdown = CancellationToken::new();
+        let runner = Runner::new(self.settings(name), self.store.clone());
+        let mut tasks = JoinSet::new();
+        let token = shutdown.clone();
+        tasks.spawn(async move { runner.run(token).await.unwrap() });
+        (tasks, shutdown)
+    }
+
+    pub(crate) async fn request(&self, id: PipelineId) -> RunId {
+        self.store.request_run(id, OnActive::Join, &RunRequest::default()).await.unwrap().run.unwrap()
+    }
+
+    pub(crate) async fn request_mode(&self, id: PipelineId, mode: Mode) -> RunId {
+        let request = RunRequest { mode: Some(mode), idempotency_key: None };
+        self.store.request_run(id, OnActive::Join, &request).await.unwrap().run.unwrap()
+    }
+
+    pub(crate) async fn change(&self, id: PipelineId, event: Event) {
+        self.store.request_change(id, event).await.unwrap();
+    }
+
+    /// Requests a run and executes it to its end.
+    pub(crate) async fn run(&self, id: PipelineId) -> RunRecord {
+        let run = self.request(id).await;
+        self.runner().drain().await.unwrap();
+        self.run_record(run).await
+    }
+
+    pub(crate) async fn succeed(&self, id: PipelineId) -> RunRecord {
+        let run = self.run(id).await;
+        assert_eq!(run.status, RunStatus::Success, "{:?}", run.error);
+        assert_eq!(self.status(id).await, Status::Idle);
+        run
+    }
+
+    /// Runs a pipeline that must fail; answers code and message.
+    pub(crate) async fn fail(&self, id: PipelineId) -> (String, String) {
+        let run = self.run(id).await;
+        assert_eq!((run.status, self.status(id).await), (RunStatus::Failed, Status::Failed));
+        (run.error_code.unwrap(), run.error.unwrap())
+    }
+
+    pub(crate) async fn run_record(&self, run: RunId) -> RunRecord {
+        self.store.run(run).await.unwrap().unwrap()
+    }
+
+    pub(crate) async fn status(&self, id: PipelineId) -> Status {
+        self.store.pipeline(&PipelineRef::Id(id)).await.unwrap().status
+    }
+
+    /// Rows that are in the query's result or in the mart and not in both, as they are written.
+    pub(crate) async fn differences(&self) -> i64 {
+        self.db
+            .value(&format!(
+                "with mart as (select id, title, rating, modified from analytics.film), source as ({QUERY})
+                 select (select count(*) from (table mart except all table source) a) + (select count(*) from (table source except all table mart) b)"
+            ))
+            .await
+    }
+
+    pub(crate) async fn count(&self, table: &str) -> i64 {
+        self.db.value(&format!("select count(*) from {table}")).await
+    }
+
+    /// Locks the mart against writers; the lock is held until the client is dropped or commits.
+    pub(crate) async fn block_mart(&self) -> Client {
+        let blocker = self.db.client().await;
+        blocker.batch_execute("begin; lock table analytics.film in share mode").await.unwrap();
+        blocker
+    }
+
+    /// Returns when some session waits for a lock on the mart.
+    pub(crate) async fn someone_waits_for_the_mart(&self) {
+        let waiting = "select exists (select from pg_locks where relation = 'analytics.film'::regclass and not granted)";
+        until(|| self.db.value::<bool>(waiting)).await;
+    }
+
+    pub(crate) async fn reaches(&self, id: PipelineId, status: Status) {
+        until(async || self.status(id).await == status).await;
+    }
+
+    pub(crate) async fn expire_leases(&self) {
+        self.db.execute("update etl.etl_pipelines set lease_until = now() - interval '1 second' where lease_until is not null").await;
+    }
+}
+
+/// Asks until the answer is yes; the bound is for a test that would hang.
+pub(crate) async fn until<F: Future<Output = bool>>(mut question: impl FnMut() -> F) {
+    let asked = async {
+        while !question().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), asked).await.expect("it never came true");
+}
