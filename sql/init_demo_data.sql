@@ -1,0 +1,1 @@
+../examples/cinema/init_demo_data.sql
