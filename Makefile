@@ -1,0 +1,68 @@
+# Everything a developer types. `make` alone lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Outside the clone, so that a new clone finds its dependencies built; scripts/rustc keeps clones apart.
+cache := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vitrina
+export CARGO_TARGET_DIR ?= $(cache)/target
+export RUSTC_WORKSPACE_WRAPPER := $(CURDIR)/scripts/rustc
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+
+vitrina := $(CARGO_TARGET_DIR)/debug/vitrina
+with_postgres := $(CARGO_TARGET_DIR)/debug/with-postgres
+# Passed on to the command a target runs: make demo ARGS=--once
+ARGS ?=
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS=$$'\t' read -r name about; do printf '  make %-11s %s\n' "$$name" "$$about"; done
+
+.PHONY: demo
+demo: build ## a private Postgres, the sample cinema, both marts and the proof (ARGS=--once, ARGS=--clean)
+	@exec $(vitrina) demo $(ARGS)
+
+.PHONY: test
+test: bootstrap ## all tests, against a Postgres that lives as long as they do
+	cargo test --workspace --no-run
+	@if command -v cargo-nextest >/dev/null; then \
+	  $(with_postgres) cargo nextest run --workspace $(ARGS) && cargo test --workspace --doc; \
+	else \
+	  $(with_postgres) cargo test --workspace $(ARGS); \
+	fi
+
+.PHONY: check
+check: bootstrap ## formatting, lints, licences, Dockerfile, compose file, shell scripts
+	@scripts/check
+
+.PHONY: build
+build: bootstrap ## the vitrina binary, in the dev profile that the tests use too
+	@cargo build --package vitrina-cli --bin vitrina
+
+.PHONY: up
+up: ## the whole stand: by docker compose where Docker answers, else as local processes
+	@scripts/stand up
+
+.PHONY: down
+down: ## stops the stand and removes its data
+	@scripts/stand down
+
+.PHONY: migrate-db
+migrate-db: ## applies the migrations of the product and of the sample cinema
+	@scripts/stand migrate
+
+.PHONY: logs
+logs: ## logs of API and runner, followed on a terminal
+	@scripts/stand logs
+
+.PHONY: smoke
+smoke: bootstrap ## plays the demo's steps against the running stand
+	@scripts/smoke
+
+.PHONY: clean
+clean: ## removes what make has built
+	rm -rf "$(CARGO_TARGET_DIR)"
+
+.PHONY: bootstrap
+bootstrap:
+	@scripts/bootstrap
