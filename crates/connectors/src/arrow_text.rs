@@ -77,10 +77,8 @@ fn timestamp(microseconds: i64, with_zone: bool) -> Result<String> {
 }
 
 fn out_of_range(error: jiff::Error) -> Error {
-    Error::fix(
-        "source.key_range",
-        format!("a date or time of the key lies outside the years -9999 to 9999: {error}"),
-    )
+    Error::fix("source.key_range", "a date or time of the key lies outside the years -9999 to 9999")
+        .caused_by(error)
 }
 
 #[cfg(test)]

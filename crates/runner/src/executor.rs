@@ -211,11 +211,11 @@ impl Executor {
             (self.counts.read, self.counts.written(), millis(started.elapsed()));
         match told {
             Ok(Some(done)) => {
-                tracing::info!(status = %done.pipeline.status, rows_read, rows_written, run_ms, "run ended")
+                tracing::info!(status = %done.pipeline.status, rows_read, rows_written, run_ms, "run ended");
             }
             Ok(None) => tracing::warn!(rows_read, rows_written, run_ms, "run left to its new owner"),
             Err(error) => {
-                tracing::error!(%error, "the end of the run could not be recorded; its lease will expire")
+                tracing::error!(%error, "the end of the run could not be recorded; its lease will expire");
             }
         }
     }

@@ -92,7 +92,7 @@ impl Mart {
 impl MartColumn {
     /// A staged value as this column's type. Text that travels for another type is cast back; text
     /// for text is assigned, because an explicit cast would cut what is too long.
-    pub(super) fn from_staged(&self, staged: &str, staged_type: &str) -> String {
+    pub(super) fn of_staged(&self, staged: &str, staged_type: &str) -> String {
         if staged_type == "text" && !self.is_text {
             format!("{staged}::{}", self.type_name)
         } else {

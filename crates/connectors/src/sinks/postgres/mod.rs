@@ -240,5 +240,5 @@ impl PostgresSink {
 }
 
 fn unwritable(error: vitrina_pgcopy::Error) -> Error {
-    Error::fix("sink.unwritable", format!("the rows cannot be written: {error}"))
+    Error::fix("sink.unwritable", format!("the rows cannot be written: {error}")).caused_by(error)
 }

@@ -98,7 +98,7 @@ fn create_temporary(table: &str, schema: &Schema, types: &[&str]) -> String {
 fn written<'a>(mart: &'a Mart, schema: &Schema, types: &[&str]) -> Result<Vec<Written<'a>>> {
     let one = |(field, staged_type): (&std::sync::Arc<arrow_schema::Field>, &&str)| {
         let column = mart.column(field.name(), "column of the query")?;
-        let staged = column.from_staged(&format!("s.{}", identifier(field.name())), staged_type);
+        let staged = column.of_staged(&format!("s.{}", identifier(field.name())), staged_type);
         Ok(Written { column, staged })
     };
     schema.fields().iter().zip(types).map(one).collect()

@@ -33,7 +33,7 @@ impl Reader {
             .pipeline
             .reader_sql()
             .ok_or_else(|| Error::fix("pipeline.source", "the pipeline has nothing to read"))?;
-        refuse(vitrina_guard::check(&sql, &connection.allowed_schemas))?;
+        refuse(&vitrina_guard::check(&sql, &connection.allowed_schemas))?;
         let session = Session::open(connection, End::Source, &order.lease.application_name()).await?;
         session.run("set default_transaction_read_only = on").await?;
         let described = describe(&session, &sql).await?;
@@ -125,17 +125,17 @@ impl RowStream {
 async fn describe(session: &Session, sql: &str) -> Result<Vec<DescribedColumn>> {
     match vitrina_guard::describe(&session.client, sql).await {
         Ok(described) => Ok(described),
-        Err(DescribeError::Sql(findings)) => refuse(findings).map(|()| Vec::new()),
+        Err(DescribeError::Sql(findings)) => refuse(&findings).map(|()| Vec::new()),
         Err(DescribeError::Source(error)) => Err(error),
     }
 }
 
-fn refuse(findings: Vec<Finding>) -> Result<()> {
+fn refuse(findings: &[Finding]) -> Result<()> {
     let Some(first) = findings.first() else { return Ok(()) };
     let all = findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n");
     Err(Error::fix(first.code, format!("the query is refused\n{all}")))
 }
 
 fn malformed(error: vitrina_pgcopy::Error) -> Error {
-    Error::bug("source.malformed", format!("the source's rows cannot be read: {error}"))
+    Error::bug("source.malformed", format!("the source's rows cannot be read: {error}")).caused_by(error)
 }
