@@ -1,0 +1,102 @@
+//! Who may call. Every guarded route names its role in the route list; there is no exemption by path.
+//!
+//! Bearer tokens decide. Without any token a loopback server is open, but only to programs of this
+//! machine: Host and Origin keep out web pages that reach it through the user's browser.
+
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Uri, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use vitrina_store::{Role, TokenInfo};
+
+use crate::app::App;
+use crate::error::{Error, Result};
+
+/// Who made a change, as the audit names it.
+#[derive(Debug, Clone)]
+pub(crate) struct Actor(pub(crate) String);
+
+/// Lets a call pass whose caller has at least this role, and notes who it is.
+pub(crate) async fn check(
+    State((app, needed)): State<(App, Role)>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response> {
+    let caller = identify(&app, request.headers()).await?;
+    if caller.role < needed {
+        return Err(Error::Forbidden(needed));
+    }
+    request.extensions_mut().insert(Actor(caller.name));
+    Ok(next.run(request).await)
+}
+
+async fn identify(app: &App, headers: &HeaderMap) -> Result<TokenInfo> {
+    if headers.contains_key(header::AUTHORIZATION) {
+        let token = bearer(headers).ok_or(Error::Unauthorized)?;
+        return app.store.token(token).await?.ok_or(Error::Unauthorized);
+    }
+    // Asked each time: the first token closes an open server at once.
+    if !app.rules.loopback || app.store.has_tokens().await? {
+        return Err(Error::Unauthorized);
+    }
+    check_locality(headers)?;
+    Ok(TokenInfo { name: "local".to_owned(), role: Role::Admin })
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+fn check_locality(headers: &HeaderMap) -> Result<()> {
+    let host = headers.get(header::HOST).and_then(|value| value.to_str().ok());
+    let host: Option<Authority> = host.and_then(|host| host.parse().ok()).filter(is_local);
+    let host = host.ok_or(Error::ForeignHost)?;
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let origin: Option<Uri> = origin.to_str().ok().and_then(|origin| origin.parse().ok());
+    let origin = origin.and_then(|origin| origin.authority().cloned());
+    let same = |origin: &Authority| is_local(origin) && origin.port_u16() == host.port_u16();
+    origin.filter(same).map(|_| ()).ok_or(Error::ForeignOrigin)
+}
+
+fn is_local(authority: &Authority) -> bool {
+    matches!(authority.host(), "localhost" | "127.0.0.1" | "[::1]") && !authority.as_str().contains('@')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    fn called(host: &'static str, origin: Option<&'static str>) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, HeaderValue::from_static(host));
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, HeaderValue::from_static(origin));
+        }
+        check_locality(&headers).is_ok()
+    }
+
+    #[test]
+    fn an_open_server_answers_only_to_its_local_names() {
+        assert!(called("localhost:8080", None));
+        assert!(called("127.0.0.1:8080", None));
+        assert!(called("[::1]:8080", None));
+        for host in
+            ["example.com", "localhost.example.com", "localhost@example.com", "127.0.0.1.example.com", ""]
+        {
+            assert!(!called(host, None), "{host}");
+        }
+    }
+
+    #[test]
+    fn an_open_server_answers_to_no_page_but_its_own() {
+        assert!(called("localhost:8080", Some("http://localhost:8080")));
+        assert!(called("localhost:8080", Some("http://127.0.0.1:8080")));
+        for origin in ["null", "http://example.com", "http://localhost:3000", "http://localhost"] {
+            assert!(!called("localhost:8080", Some(origin)), "{origin}");
+        }
+    }
+}

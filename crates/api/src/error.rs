@@ -1,0 +1,113 @@
+//! Everything that can go wrong with a call, and the one place where it becomes an answer.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use vitrina_store::{Error as StoreError, Role};
+
+use crate::problem::{Fault, Problem};
+
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug)]
+pub(crate) enum Error {
+    Store(StoreError),
+    NoSuchPipeline(String),
+    NoSuchRun(String),
+    /// The pipeline cannot be deleted while a run is open.
+    StillActive,
+    /// Another request than this one already waits for the end of the active run.
+    LineTaken,
+    /// The configuration breaks rules: all of them.
+    InvalidPipeline(Vec<Fault>),
+    /// The body is JSON, but not what this call takes.
+    InvalidBody(Fault),
+    InvalidQuery(Fault),
+    InvalidHeader(&'static str),
+    BadJson(Fault),
+    UnreadableBody,
+    BodyTooLarge,
+    NotJson,
+    NoSuchPath,
+    WrongMethod,
+    /// No token, or none that is known: the same answer, so that nothing can be learned from it.
+    Unauthorized,
+    Forbidden(Role),
+    ForeignHost,
+    ForeignOrigin,
+    Internal(&'static str),
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Error {
+    #[rustfmt::skip] // A table: one line per answer.
+    pub(crate) fn problem(self) -> Problem {
+        use StatusCode as S;
+        match self {
+            Self::Store(error) => of_store(error),
+            Self::NoSuchPipeline(name) => of_store(StoreError::NoSuchPipeline(name)),
+            Self::NoSuchRun(id) => Problem::new(S::NOT_FOUND, "run.not_found", &format!("there is no run {id}")),
+            Self::StillActive => Problem::new(S::CONFLICT, "pipeline.active", "a run is active").hint("wait for it, or cancel it"),
+            Self::LineTaken => Problem::new(S::CONFLICT, "pipeline.pending", "another request already waits for the end of the active run").hint("ask again once the active run has ended"),
+            Self::InvalidPipeline(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "pipeline.invalid", "the pipeline cannot be saved as it is").errors(errors),
+            Self::InvalidBody(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "request.invalid", "the body is not what this call takes").errors(vec![fault]),
+            Self::InvalidQuery(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "request.invalid", "the query is not what this call takes").errors(vec![fault]),
+            Self::InvalidHeader(rule) => Problem::new(S::BAD_REQUEST, "request.header", rule),
+            Self::BadJson(fault) => Problem::new(S::BAD_REQUEST, "request.json", "the body is not JSON").errors(vec![fault]),
+            Self::UnreadableBody => Problem::new(S::BAD_REQUEST, "request.body", "the body ended early or cannot be read"),
+            Self::BodyTooLarge => Problem::new(S::PAYLOAD_TOO_LARGE, "request.too_large", "the body is larger than 1 MiB"),
+            Self::NotJson => Problem::new(S::UNSUPPORTED_MEDIA_TYPE, "request.media_type", "the body must be JSON").hint("send content-type: application/json"),
+            Self::NoSuchPath => Problem::new(S::NOT_FOUND, "path.not_found", "there is nothing at this path").hint("see /api/v1/openapi.json for what there is"),
+            Self::WrongMethod => Problem::new(S::METHOD_NOT_ALLOWED, "method.not_allowed", "this path does not know this method").hint("the header allow lists the methods it knows"),
+            Self::Unauthorized => Problem::new(S::UNAUTHORIZED, "access.unauthorized", "this call needs a valid token").hint("send authorization: Bearer <token>").header(header::WWW_AUTHENTICATE, "Bearer"),
+            Self::Forbidden(role) => Problem::new(S::FORBIDDEN, "access.forbidden", &format!("this call needs the role {}", role.as_str())).hint("use a token of that role"),
+            Self::ForeignHost => Problem::new(S::FORBIDDEN, "access.host", "without tokens only calls to localhost are answered").hint("set VITRINA_ADMIN_TOKEN and send it as a bearer token"),
+            Self::ForeignOrigin => Problem::new(S::FORBIDDEN, "access.origin", "without tokens no other web page may call").hint("set VITRINA_ADMIN_TOKEN and send it as a bearer token"),
+            Self::Internal(reason) => internal(&reason),
+        }
+    }
+}
+
+/// What the database said goes into the log and to nobody else.
+fn of_store(error: StoreError) -> Problem {
+    let message = error.to_string();
+    match error {
+        StoreError::NoSuchPipeline(_) => Problem::new(StatusCode::NOT_FOUND, "pipeline.not_found", &message),
+        StoreError::NameTaken(_) => Problem::new(StatusCode::CONFLICT, "pipeline.name_taken", &message),
+        StoreError::VersionMoved { .. } => {
+            Problem::new(StatusCode::PRECONDITION_FAILED, "pipeline.version_moved", &message)
+        }
+        StoreError::Refusal(refusal) => {
+            Problem::new(StatusCode::CONFLICT, refusal.code(), &message).hint(refusal.hint())
+        }
+        error if error.is_connection() => unavailable(&error),
+        error => internal(&error),
+    }
+}
+
+fn unavailable(error: &StoreError) -> Problem {
+    tracing::error!(%error, "the meta-store does not answer");
+    let message = "the meta-store does not answer\nhint: ask again in a few seconds";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "meta_store.unavailable", message)
+        .header(header::RETRY_AFTER, "5")
+}
+
+fn internal(error: &dyn std::fmt::Display) -> Problem {
+    tracing::error!(%error, "a call failed");
+    let message = "something went wrong here\nhint: the server's log has the reason under this request_id";
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+}
+
+impl IntoResponse for Error {
+    /// The envelope completes the problem with the request's id.
+    fn into_response(self) -> Response {
+        let problem = self.problem();
+        let mut response = StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        response.extensions_mut().insert(problem);
+        response
+    }
+}

@@ -1,0 +1,161 @@
+//! Parts of a request, read once at the edge. What cannot be read is the caller's error, never ours.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::IntoResponse;
+use serde::de::DeserializeOwned;
+use vitrina_store::PipelineRef;
+
+use crate::error::Error;
+use crate::problem::Fault;
+
+/// A JSON body.
+#[derive(Debug)]
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Error;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Error> {
+        let (headers, bytes) = read(request, state).await?;
+        parse(&headers, &bytes).map(Self)
+    }
+}
+
+/// A JSON body that may be left out.
+#[derive(Debug)]
+pub(crate) struct OptionalBody<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalBody<T> {
+    type Rejection = Error;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Error> {
+        let (headers, bytes) = read(request, state).await?;
+        if bytes.is_empty() {
+            return Ok(Self(T::default()));
+        }
+        parse(&headers, &bytes).map(Self)
+    }
+}
+
+async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<(HeaderMap, Bytes), Error> {
+    let headers = request.headers().clone();
+    let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
+        match rejection.into_response().status() {
+            StatusCode::PAYLOAD_TOO_LARGE => Error::BodyTooLarge,
+            _ => Error::UnreadableBody,
+        }
+    })?;
+    Ok((headers, bytes))
+}
+
+fn parse<T: DeserializeOwned>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Error> {
+    if !is_json(headers) {
+        return Err(Error::NotJson);
+    }
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let pointer = pointer(error.path());
+        judge(error.inner(), pointer)
+    })?;
+    reader.end().map_err(|error| judge(&error, String::new()))?;
+    if has_nul(bytes) {
+        return Err(Error::InvalidBody(Fault::new("", "body.nul", "a text contains the character NUL")));
+    }
+    Ok(value)
+}
+
+/// JSON can spell the one character that Postgres cannot store: an escape that no backslash escapes.
+fn has_nul(json: &[u8]) -> bool {
+    let mut rest = json;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        if rest[at..].starts_with(br"\u0000") {
+            return true;
+        }
+        rest = rest.get(at + 2..).unwrap_or_default();
+    }
+    false
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+fn judge(error: &serde_json::Error, pointer: String) -> Error {
+    let message = error.to_string();
+    let detail = message.split(" at line ").next().unwrap_or_default();
+    let place = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let fault =
+        |pointer, code| Fault::new(pointer, code, detail).at(place(error.line()), place(error.column()));
+    if error.is_data() {
+        return Error::InvalidBody(fault(pointer, "body.field"));
+    }
+    // What is no JSON has no fields to point at.
+    Error::BadJson(fault(String::new(), "body.syntax"))
+}
+
+fn pointer(path: &serde_path_to_error::Path) -> String {
+    use serde_path_to_error::Segment;
+    let segments = path.iter().filter_map(|segment| match segment {
+        Segment::Seq { index } => Some(index.to_string()),
+        Segment::Map { key } => Some(key.replace('~', "~0").replace('/', "~1")),
+        Segment::Enum { variant } => Some(variant.clone()),
+        Segment::Unknown => None,
+    });
+    segments.map(|segment| format!("/{segment}")).collect()
+}
+
+/// `{p}`: a pipeline's id or name.
+#[derive(Debug)]
+pub(crate) struct PipelinePath(pub(crate) PipelineRef);
+
+impl<S: Send + Sync> FromRequestParts<S> for PipelinePath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        let text = segment(parts, state).await;
+        // Postgres knows no text with a NUL in it: there cannot be such a pipeline.
+        match text.filter(|text| !text.contains('\0')) {
+            Some(text) => Ok(Self(PipelineRef::from(text.as_str()))),
+            None => Err(Error::NoSuchPipeline("of this name".to_owned())),
+        }
+    }
+}
+
+/// `{id}` of a run.
+#[derive(Debug)]
+pub(crate) struct RunPath(pub(crate) vitrina_core::RunId);
+
+impl<S: Send + Sync> FromRequestParts<S> for RunPath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        let text = segment(parts, state).await.unwrap_or_default();
+        let id = text.parse().map_err(|_| Error::NoSuchRun(format!("{text:?}")))?;
+        Ok(Self(vitrina_core::RunId(id)))
+    }
+}
+
+async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S) -> Option<String> {
+    Path::<String>::from_request_parts(parts, state).await.ok().map(|Path(text)| text)
+}
+
+/// The `Idempotency-Key` header.
+#[derive(Debug)]
+pub(crate) struct IdempotencyKey(pub(crate) Option<String>);
+
+impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
+        let Some(value) = parts.headers.get("idempotency-key") else { return Ok(Self(None)) };
+        match value.to_str() {
+            Ok(key) if (1..=255).contains(&key.len()) => Ok(Self(Some(key.to_owned()))),
+            _ => Err(Error::InvalidHeader("idempotency-key has 1 to 255 visible ASCII characters")),
+        }
+    }
+}

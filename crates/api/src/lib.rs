@@ -1,0 +1,22 @@
+//! The control plane: REST over the meta-store. It requests, and never executes (R-ARC-1): runners
+//! are met in the database only.
+//!
+//! A call goes one way: `envelope` → `access` → `routes` (HTTP) → `services` (rules) → store (SQL).
+//! Whatever goes wrong becomes an `error::Error`, and that a problem document, in one place each.
+
+mod access;
+mod app;
+mod envelope;
+mod error;
+mod extract;
+mod models;
+mod problem;
+mod query;
+mod routes;
+mod server;
+mod services;
+mod settings;
+mod wakeups;
+
+pub use server::{Server, StartError};
+pub use settings::{ApiSettings, SourceConnection};

@@ -1,0 +1,31 @@
+//! The shapes that travel. One model for the API, the CLI's JSON and the UI.
+
+mod new_pipeline;
+mod pipeline;
+mod run;
+mod system;
+mod task;
+mod words;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+pub(crate) use new_pipeline::NewPipeline;
+pub(crate) use pipeline::{PipelineDetail, PipelineState, PipelineStatus, PipelineSummary};
+pub(crate) use run::{Reason, Run, RunAccepted, RunDetail, RunOrder};
+pub(crate) use system::{Health, Live, Runner, RunnerPulse, Version};
+pub(crate) use task::Task;
+
+/// One page of a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Page<T> {
+    pub(crate) items: Vec<T>,
+    /// Where the next page begins; null on the last one.
+    pub(crate) next_cursor: Option<String>,
+}
+
+impl<T> Page<T> {
+    pub(crate) fn whole<R: Into<T>>(records: Vec<R>) -> Self {
+        Self { items: records.into_iter().map(Into::into).collect(), next_cursor: None }
+    }
+}

@@ -1,0 +1,171 @@
+//! A pipeline as it is shown: in a list, alone, to a poller, and its checkpoint.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+use uuid::Uuid;
+use vitrina_core::{Capture, Mode, PipelineKind, Status};
+use vitrina_store::{PipelineRecord, StateRecord};
+
+use super::{Run, Task, words};
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PipelineSummary {
+    id: Uuid,
+    name: String,
+    description: String,
+    tags: Vec<String>,
+    #[serde(rename = "type")]
+    #[schema(value_type = words::PipelineKind)]
+    kind: PipelineKind,
+    #[schema(value_type = words::Status)]
+    status: Status,
+    enabled: bool,
+    #[schema(value_type = words::Mode)]
+    mode: Mode,
+    /// Where the rows go: the last task's own target, else `target_table`.
+    target: String,
+    schedule_interval: Option<String>,
+    /// The open run.
+    active_run: Option<Uuid>,
+    /// The newest run, open or closed.
+    last_run: Option<Run>,
+    /// Grows with every change of the configuration; also the ETag.
+    version: i64,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+
+impl From<PipelineRecord> for PipelineSummary {
+    fn from(record: PipelineRecord) -> Self {
+        Self {
+            id: record.config.id.0,
+            target: record.config.effective_target().to_owned(),
+            name: record.config.name,
+            description: record.config.description,
+            tags: record.config.tags,
+            kind: record.config.kind,
+            status: record.status,
+            enabled: record.config.enabled,
+            mode: record.config.mode,
+            schedule_interval: record.config.schedule_interval,
+            active_run: record.run_id.map(|run| run.0),
+            last_run: record.last_run.map(Run::from),
+            version: record.version,
+            created_at: record.created_at,
+            updated_at: record.updated_at,
+        }
+    }
+}
+
+/// A pipeline with all of its configuration.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PipelineDetail {
+    #[serde(flatten)]
+    summary: PipelineSummary,
+    source_type: String,
+    source_connection: String,
+    source_table: Option<String>,
+    source_query: Option<String>,
+    target_table: String,
+    batch_size: i32,
+    incremental_key: Option<String>,
+    incremental_id_key: Option<String>,
+    #[schema(value_type = words::Capture)]
+    capture: Capture,
+    late_window_seconds: i64,
+    delete_limit: f64,
+    python_task: Option<String>,
+    tasks: Vec<Task>,
+}
+
+impl From<PipelineRecord> for PipelineDetail {
+    fn from(record: PipelineRecord) -> Self {
+        let config = record.config.clone();
+        Self {
+            summary: record.into(),
+            source_type: config.source_type,
+            source_connection: config.source_connection,
+            source_table: config.source_table,
+            source_query: config.source_query,
+            target_table: config.target_table,
+            batch_size: config.batch_size,
+            incremental_key: config.incremental_key,
+            incremental_id_key: config.incremental_id_key,
+            capture: config.capture,
+            late_window_seconds: config.late_window_seconds,
+            delete_limit: config.delete_limit,
+            python_task: config.python_task,
+            tasks: config.plan.tasks.into_iter().map(Task::from).collect(),
+        }
+    }
+}
+
+/// Small, for pollers.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PipelineStatus {
+    id: Uuid,
+    name: String,
+    #[schema(value_type = words::Status)]
+    pub(crate) status: Status,
+    enabled: bool,
+    /// The active run is to be cancelled.
+    cancel_requested: bool,
+    /// One more run begins when the active one has ended.
+    pending: bool,
+    /// When a run that was given back for want of a connection is tried again.
+    retry_at: Option<Timestamp>,
+    active_run: Option<Run>,
+    /// The newest run, open or closed.
+    last_run: Option<Run>,
+}
+
+impl PipelineStatus {
+    /// Changes with all that a poller waits for; not with the figures of a run under way.
+    pub(crate) fn etag(&self) -> String {
+        let run = self.last_run.as_ref().map(Run::stage).unwrap_or_default();
+        let flags = [self.enabled, self.cancel_requested, self.pending].map(u8::from);
+        format!("\"{}.{}{}{}.{run}\"", self.status, flags[0], flags[1], flags[2])
+    }
+}
+
+impl From<PipelineRecord> for PipelineStatus {
+    fn from(record: PipelineRecord) -> Self {
+        let open = |run: &vitrina_store::RunRecord| Some(run.id) == record.run_id;
+        Self {
+            id: record.config.id.0,
+            status: record.status,
+            enabled: record.config.enabled,
+            cancel_requested: record.cancel_requested,
+            pending: record.pending_request.is_some(),
+            retry_at: record.retry_at,
+            active_run: record.last_run.clone().filter(open).map(Run::from),
+            last_run: record.last_run.map(Run::from),
+            name: record.config.name,
+        }
+    }
+}
+
+/// How far a pipeline has come.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PipelineState {
+    /// Position and what it was made under; only the source that made it can read it.
+    checkpoint: Value,
+    version: i64,
+    updated_at: Timestamp,
+    last_processed_key: Option<String>,
+    last_processed_id: Option<String>,
+}
+
+impl From<StateRecord> for PipelineState {
+    fn from(record: StateRecord) -> Self {
+        Self {
+            checkpoint: json!(record.checkpoint),
+            version: record.version,
+            updated_at: record.updated_at,
+            last_processed_key: record.last_processed_key,
+            last_processed_id: record.last_processed_id,
+        }
+    }
+}

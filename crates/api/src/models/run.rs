@@ -1,0 +1,136 @@
+//! Runs: asked for, under way, and closed.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+use vitrina_core::{Mode, OnActive, RunStatus};
+use vitrina_store::{AttemptRecord, RunRecord, Trigger};
+
+use super::words;
+
+/// What POST …/run takes; all of it may be left out.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunOrder {
+    /// The pipeline's own mode, or the paused run's, when not given.
+    #[schema(value_type = Option<words::Mode>)]
+    pub(crate) mode: Option<Mode>,
+    /// What happens when a run is active: `join` when not given.
+    #[schema(value_type = Option<words::OnActive>)]
+    pub(crate) on_active: Option<OnActive>,
+}
+
+/// What POST …/pause and …/cancel take; may be left out.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Reason {
+    /// Kept in the audit.
+    pub(crate) reason: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RunAccepted {
+    /// The run that was opened or joined. With `pending`, the one that goes before.
+    pub(crate) run_id: Uuid,
+    #[schema(value_type = words::RunStatus)]
+    pub(crate) status: RunStatus,
+    /// The request waits for the end of `run_id`.
+    pub(crate) pending: bool,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Run {
+    id: Uuid,
+    pipeline_id: Uuid,
+    #[schema(value_type = words::RunStatus)]
+    status: RunStatus,
+    /// Who asked: `api`, `schedule`, `resume` or `pending`.
+    #[schema(value_type = String)]
+    trigger: Trigger,
+    #[schema(value_type = words::Mode)]
+    mode: Mode,
+    cancel_requested: bool,
+    requested_at: Timestamp,
+    started_at: Option<Timestamp>,
+    finished_at: Option<Timestamp>,
+    /// From the first claim to the end; null while it is open.
+    duration_ms: Option<i64>,
+    rows_read: u64,
+    rows_written: u64,
+    rows_unchanged: u64,
+    rows_deleted: u64,
+    rows_rejected: u64,
+    bytes: u64,
+    batches: u64,
+    error_code: Option<String>,
+    error: Option<String>,
+}
+
+impl Run {
+    /// Which run this is and how it stands.
+    pub(crate) fn stage(&self) -> String {
+        format!("{}.{}", self.id, self.status)
+    }
+}
+
+impl From<RunRecord> for Run {
+    fn from(record: RunRecord) -> Self {
+        let duration =
+            record.started_at.zip(record.finished_at).map(|(start, end)| end.duration_since(start));
+        Self {
+            id: record.id.0,
+            pipeline_id: record.pipeline_id.0,
+            status: record.status,
+            trigger: record.trigger,
+            mode: record.mode,
+            cancel_requested: record.cancel_requested,
+            requested_at: record.requested_at,
+            started_at: record.started_at,
+            finished_at: record.finished_at,
+            duration_ms: duration.and_then(|duration| i64::try_from(duration.as_millis()).ok()),
+            rows_read: record.rows_read,
+            rows_written: record.rows_written,
+            rows_unchanged: record.rows_unchanged,
+            rows_deleted: record.rows_deleted,
+            rows_rejected: record.rows_rejected,
+            bytes: record.bytes,
+            batches: record.batches,
+            error_code: record.error_code,
+            error: record.error,
+        }
+    }
+}
+
+/// A run with its attempts, in the order they happened.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RunDetail {
+    #[serde(flatten)]
+    run: Run,
+    attempts: Vec<Attempt>,
+}
+
+impl RunDetail {
+    pub(crate) fn new(run: RunRecord, attempts: Vec<AttemptRecord>) -> Self {
+        Self { run: run.into(), attempts: attempts.into_iter().map(Attempt::from).collect() }
+    }
+}
+
+/// One claim of a run by a runner, or a retry within it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Attempt {
+    id: i64,
+    runner: String,
+    token: i64,
+    started_at: Timestamp,
+    ended_at: Option<Timestamp>,
+    error_code: Option<String>,
+    error: Option<String>,
+}
+
+impl From<AttemptRecord> for Attempt {
+    fn from(record: AttemptRecord) -> Self {
+        let AttemptRecord { id, runner, token, started_at, ended_at, error_code, error } = record;
+        Self { id, runner, token, started_at, ended_at, error_code, error }
+    }
+}

@@ -1,0 +1,23 @@
+//! The words of `core` as schemas of the documentation: one list gives both.
+
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+macro_rules! documented {
+    ($($name:ident),+) => { $(
+        #[derive(Debug)]
+        pub(crate) struct $name;
+
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                let words = vitrina_core::$name::ALL.iter().map(|word| word.as_str());
+                ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words)).into()
+            }
+        }
+
+        impl ToSchema for $name {}
+    )+ };
+}
+
+documented!(Capture, Mode, OnActive, PipelineKind, RunStatus, Status);

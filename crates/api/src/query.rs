@@ -1,0 +1,81 @@
+//! Parameters of the query string. Unknown ones are errors: a filter or a dry run that is silently
+//! ignored does the wrong thing.
+
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
+
+use crate::error::{Error, Result};
+use crate::problem::Fault;
+
+#[derive(Debug)]
+pub(crate) struct Params<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
+        let Query(params) = Query::try_from_uri(&parts.uri).map_err(|rejection| {
+            let text = rejection.body_text();
+            let detail = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+            let (name, rule) = detail.split_once(": ").unwrap_or(("", detail));
+            invalid(name, rule)
+        })?;
+        Ok(Self(params))
+    }
+}
+
+fn invalid(name: &str, rule: &str) -> Error {
+    Error::InvalidQuery(Fault::new(name, "query.parameter", rule))
+}
+
+/// For calls that take no parameters.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wait {
+    /// How many seconds the answer may take; 0 answers at once.
+    #[serde(default)]
+    #[param(maximum = 60)]
+    wait: u64,
+}
+
+impl Wait {
+    pub(crate) fn time(&self) -> Result<Duration> {
+        match self.wait {
+            wait @ 0..=60 => Ok(Duration::from_secs(wait)),
+            wait => Err(invalid("wait", &format!("wait is {wait}: 0 to 60 seconds"))),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Limit {
+    /// At most so many.
+    #[serde(default = "fifty")]
+    #[param(minimum = 1, maximum = 1000)]
+    limit: u32,
+}
+
+impl Limit {
+    pub(crate) fn rows(&self) -> Result<u32> {
+        match self.limit {
+            limit @ 1..=1000 => Ok(limit),
+            limit => Err(invalid("limit", &format!("limit is {limit}: 1 to 1000"))),
+        }
+    }
+}
+
+fn fifty() -> u32 {
+    50
+}

@@ -1,0 +1,116 @@
+//! OpenAPI 3.1 out of the code: what the handlers do not say themselves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::http::header;
+use axum::response::IntoResponse;
+use utoipa::openapi::path::{Operation, Paths};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{IntoResponses, Modify, OpenApi};
+use vitrina_store::Role;
+
+use crate::problem::{CONTENT_TYPE, Problem};
+
+#[derive(Debug, OpenApi)]
+#[openapi(
+    info(
+        title = "Vitrina",
+        description = "Keeps Postgres marts and search indexes true to the Postgres services they come from. \
+                       Every path is also served without /api/v1. Errors are RFC 9457 problems with a stable code.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    components(schemas(Problem)),
+    modifiers(&Bearer)
+)]
+pub(super) struct Document;
+
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
+
+/// What a role means for a call: it needs a token, and may be refused.
+pub(super) fn describe_access(paths: &mut Paths, role: Role) {
+    for item in paths.paths.values_mut() {
+        for operation in [&mut item.get, &mut item.post, &mut item.delete].into_iter().flatten() {
+            describe(operation, role);
+        }
+    }
+}
+
+fn describe(operation: &mut Operation, role: Role) {
+    let needs = format!("Needs the role {}.", role.as_str());
+    let said = operation.description.take().map(|text| format!("{text}\n\n{needs}"));
+    operation.description = said.or(Some(needs));
+    operation.security = Some(vec![SecurityRequirement::new::<_, [&str; 0], &str>("token", [])]);
+    for (status, response) in
+        [Unauthorized::responses(), Forbidden::responses(), Broken::responses(), Away::responses()]
+            .into_iter()
+            .flatten()
+    {
+        operation.responses.responses.entry(status).or_insert(response);
+    }
+}
+
+macro_rules! problems {
+    ($($name:ident = $status:literal $codes:literal),+ $(,)?) => { $(
+        #[derive(Debug)]
+        pub(super) struct $name;
+
+        impl IntoResponses for $name {
+            fn responses() -> BTreeMap<String, RefOr<Response>> {
+                BTreeMap::from([($status.to_owned(), problem($codes))])
+            }
+        }
+    )+ };
+}
+
+problems! {
+    BadBody = "400" "`request.json`, `request.body`",
+    BadRun = "400" "`request.json`, `request.body`, `request.header`",
+    Unauthorized = "401" "`access.unauthorized`",
+    Forbidden = "403" "`access.forbidden`, `access.host`, `access.origin`",
+    NoPipeline = "404" "`pipeline.not_found`",
+    NoRun = "404" "`run.not_found`",
+    NameTaken = "409" "`pipeline.name_taken`",
+    StillActive = "409" "`pipeline.active`",
+    CannotRun = "409" "`pipeline.disabled`, `pipeline.active`, `pipeline.pending`, `pipeline.pausing`, `pipeline.cancelling`",
+    CannotPause = "409" "`pipeline.failed`",
+    CannotCancel = "409" "`pipeline.idle`",
+    TooLarge = "413" "`request.too_large`",
+    NotJson = "415" "`request.media_type`",
+    InvalidPipeline = "422" "`pipeline.invalid` with all broken rules in `errors`, `request.invalid`",
+    InvalidRequest = "422" "`request.invalid`",
+    Broken = "500" "`internal`",
+    Away = "503" "`meta_store.unavailable`",
+}
+
+fn problem(codes: &str) -> RefOr<Response> {
+    let schema = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+    ResponseBuilder::new().description(codes).content(CONTENT_TYPE, schema).build().into()
+}
+
+/// The document, written once.
+#[derive(Debug, Clone)]
+pub(super) struct Text(Arc<str>);
+
+impl Text {
+    pub(super) fn of(document: &utoipa::openapi::OpenApi) -> Self {
+        Self(document.to_pretty_json().expect("a document of plain values can be written").into())
+    }
+}
+
+/// This document
+#[utoipa::path(get, path = "/openapi.json", tag = "system", operation_id = "openapi",
+    responses((status = 200, description = "OpenAPI 3.1", content_type = "application/json")))]
+pub(super) async fn show(Extension(Text(text)): Extension<Text>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], text.to_string())
+}

@@ -1,0 +1,69 @@
+//! The list of calls: each line is a call and the role it needs. HTTP only; rules live in `services`.
+//!
+//! All of it is served under `/api/v1` and, by the same handlers, under the plain paths.
+
+mod documentation;
+mod pipelines;
+mod requests;
+mod runs;
+mod system;
+
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::{Extension, Router};
+use utoipa::OpenApi;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
+use utoipa_axum::routes;
+use vitrina_store::Role::{self, Admin, Operator, Viewer};
+
+use crate::app::App;
+use crate::error::Error;
+use crate::{access, envelope};
+use documentation::{Document, describe_access};
+
+const MAX_BODY_BYTES: usize = 1024 * 1024;
+
+#[rustfmt::skip] // A table.
+fn calls(app: &App) -> OpenApiRouter<App> {
+    let needs = |role, call| needs(app, role, call);
+    OpenApiRouter::new()
+        .routes(needs(Viewer,   routes!(pipelines::list)))       // GET    /pipelines
+        .routes(needs(Admin,    routes!(pipelines::create)))     // POST   /pipelines
+        .routes(needs(Viewer,   routes!(pipelines::show)))       // GET    /pipelines/{p}
+        .routes(needs(Admin,    routes!(pipelines::delete)))     // DELETE /pipelines/{p}
+        .routes(needs(Operator, routes!(requests::enable)))      // POST   /pipelines/{p}/enable
+        .routes(needs(Operator, routes!(requests::disable)))     // POST   /pipelines/{p}/disable
+        .routes(needs(Operator, routes!(requests::run)))         // POST   /pipelines/{p}/run
+        .routes(needs(Operator, routes!(requests::pause)))       // POST   /pipelines/{p}/pause
+        .routes(needs(Operator, routes!(requests::cancel)))      // POST   /pipelines/{p}/cancel
+        .routes(needs(Viewer,   routes!(pipelines::status)))     // GET    /pipelines/{p}/status?wait=
+        .routes(needs(Viewer,   routes!(pipelines::state)))      // GET    /pipelines/{p}/state
+        .routes(needs(Viewer,   routes!(runs::of_pipeline)))     // GET    /pipelines/{p}/runs?limit=
+        .routes(needs(Viewer,   routes!(runs::show)))            // GET    /runs/{id}?wait=
+        .routes(needs(Viewer,   routes!(system::runners)))       // GET    /runners
+        .routes(needs(Viewer,   routes!(documentation::show)))   // GET    /openapi.json
+        .routes(routes!(system::health))                         // GET    /health
+        .routes(routes!(system::live))                           // GET    /health/live
+        .routes(routes!(system::ready))                          // GET    /health/ready
+        .routes(routes!(system::version))                        // GET    /version
+}
+
+fn needs(app: &App, role: Role, call: UtoipaMethodRouter<App>) -> UtoipaMethodRouter<App> {
+    let (schemas, mut paths, handler) = call;
+    describe_access(&mut paths, role);
+    (schemas, paths, handler.route_layer(from_fn_with_state((app.clone(), role), access::check)))
+}
+
+pub(crate) fn router(app: &App) -> Router {
+    let documented = OpenApiRouter::with_openapi(Document::openapi()).nest("/api/v1", calls(app));
+    let (versioned, document) = documented.split_for_parts();
+    let (plain, _) = calls(app).split_for_parts();
+    versioned
+        .merge(plain)
+        .fallback(async || Error::NoSuchPath)
+        .method_not_allowed_fallback(async || Error::WrongMethod)
+        .layer(Extension(documentation::Text::of(&document)))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(from_fn(envelope::wrap))
+        .with_state(app.clone())
+}

@@ -1,0 +1,102 @@
+//! What a person or an orchestrator asks of a pipeline. A runner acts on it.
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use vitrina_core::{Event, Status};
+
+use super::documentation::{
+    BadBody, BadRun, CannotCancel, CannotPause, CannotRun, InvalidRequest, NoPipeline, NotJson, TooLarge,
+};
+use crate::access::Actor;
+use crate::app::App;
+use crate::error::Result;
+use crate::extract::{IdempotencyKey, OptionalBody, PipelinePath};
+use crate::models::{PipelineStatus, Reason, RunAccepted, RunOrder};
+use crate::services::runs;
+
+/// Let a pipeline run again
+#[utoipa::path(post, path = "/pipelines/{p}/enable", tag = "requests", operation_id = "enable_pipeline",
+    params(("p" = String, Path, description = "id or name")),
+    responses((status = 200, body = PipelineStatus), NoPipeline))]
+pub(super) async fn enable(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    PipelinePath(reference): PipelinePath,
+) -> Result<Json<PipelineStatus>> {
+    let done = runs::change(&app, &actor, &reference, Event::Enable, None).await?;
+    Ok(Json(done.pipeline.into()))
+}
+
+/// Let a pipeline run no more
+///
+/// A requested run is cancelled, an active one pauses after its batch.
+#[utoipa::path(post, path = "/pipelines/{p}/disable", tag = "requests", operation_id = "disable_pipeline",
+    params(("p" = String, Path, description = "id or name")),
+    responses((status = 200, body = PipelineStatus), NoPipeline))]
+pub(super) async fn disable(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    PipelinePath(reference): PipelinePath,
+) -> Result<Json<PipelineStatus>> {
+    let done = runs::change(&app, &actor, &reference, Event::Disable, None).await?;
+    Ok(Json(done.pipeline.into()))
+}
+
+/// Ask for a run
+///
+/// The run exists from the answer on and can be followed at once. The same Idempotency-Key is
+/// answered with the same run.
+#[utoipa::path(post, path = "/pipelines/{p}/run", tag = "requests", operation_id = "run_pipeline",
+    params(("p" = String, Path, description = "id or name"),
+           ("idempotency-key" = Option<String>, Header, description = "1 to 255 visible ASCII characters")),
+    request_body = Option<RunOrder>,
+    responses((status = 202, body = RunAccepted, headers(("location", description = "the run"))),
+              BadRun, NoPipeline, CannotRun, TooLarge, NotJson, InvalidRequest))]
+pub(super) async fn run(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    PipelinePath(reference): PipelinePath,
+    IdempotencyKey(key): IdempotencyKey,
+    OptionalBody(order): OptionalBody<RunOrder>,
+) -> Result<Response> {
+    let accepted = runs::request(&app, &actor, &reference, &order, key).await?;
+    let location = format!("/api/v1/runs/{}", accepted.run_id);
+    Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(accepted)).into_response())
+}
+
+/// Pause after the batch under way
+#[utoipa::path(post, path = "/pipelines/{p}/pause", tag = "requests", operation_id = "pause_pipeline",
+    params(("p" = String, Path, description = "id or name")),
+    request_body = Option<Reason>,
+    responses((status = 200, description = "it was paused already", body = PipelineStatus),
+              (status = 202, body = PipelineStatus),
+              BadBody, NoPipeline, CannotPause, TooLarge, NotJson, InvalidRequest))]
+pub(super) async fn pause(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    PipelinePath(reference): PipelinePath,
+    OptionalBody(Reason { reason }): OptionalBody<Reason>,
+) -> Result<(StatusCode, Json<PipelineStatus>)> {
+    let done = runs::change(&app, &actor, &reference, Event::Pause, reason.as_deref()).await?;
+    let was_paused = done.before.status == Status::Paused;
+    let status = if was_paused { StatusCode::OK } else { StatusCode::ACCEPTED };
+    Ok((status, Json(done.pipeline.into())))
+}
+
+/// Cancel the active run, or set a paused or failed pipeline back to IDLE
+#[utoipa::path(post, path = "/pipelines/{p}/cancel", tag = "requests", operation_id = "cancel_pipeline",
+    params(("p" = String, Path, description = "id or name")),
+    request_body = Option<Reason>,
+    responses((status = 202, body = PipelineStatus),
+              BadBody, NoPipeline, CannotCancel, TooLarge, NotJson, InvalidRequest))]
+pub(super) async fn cancel(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    PipelinePath(reference): PipelinePath,
+    OptionalBody(Reason { reason }): OptionalBody<Reason>,
+) -> Result<(StatusCode, Json<PipelineStatus>)> {
+    let done = runs::change(&app, &actor, &reference, Event::Cancel, reason.as_deref()).await?;
+    Ok((StatusCode::ACCEPTED, Json(done.pipeline.into())))
+}

@@ -1,0 +1,48 @@
+//! What the installation says about itself. Probes need no token.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+
+use crate::app::App;
+use crate::error::Result;
+use crate::models::{Health, Live, Page, Runner, Version};
+use crate::services::system;
+
+/// The runners and what they can run
+#[utoipa::path(get, path = "/runners", tag = "system", operation_id = "list_runners",
+    responses((status = 200, body = Page<Runner>)))]
+pub(super) async fn runners(State(app): State<App>) -> Result<Json<Page<Runner>>> {
+    Ok(Json(Page::whole(system::runners(&app).await?)))
+}
+
+/// Does the meta-store answer, and who is there to work?
+#[utoipa::path(get, path = "/health", tag = "system", operation_id = "health",
+    responses((status = 200, body = Health), (status = 503, description = "the meta-store does not answer", body = Health)))]
+pub(super) async fn health(State(app): State<App>) -> (StatusCode, Json<Health>) {
+    let health = system::health(&app).await;
+    let status = if health.status == "ok" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(health))
+}
+
+/// Does this process answer?
+#[utoipa::path(get, path = "/health/live", tag = "system", operation_id = "health_live",
+    responses((status = 200, body = Live)))]
+pub(super) async fn live() -> Json<Live> {
+    Json(Live { status: "ok" })
+}
+
+/// Can this process serve calls?
+#[utoipa::path(get, path = "/health/ready", tag = "system", operation_id = "health_ready",
+    responses((status = 200, body = Live), (status = 503, description = "the meta-store does not answer", body = Live)))]
+pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Live>) {
+    let (code, Json(health)) = health(State(app)).await;
+    (code, Json(Live { status: health.status }))
+}
+
+/// What runs here
+#[utoipa::path(get, path = "/version", tag = "system", operation_id = "version",
+    responses((status = 200, body = Version)))]
+pub(super) async fn version() -> Json<Version> {
+    Json(Version { name: "vitrina", version: env!("CARGO_PKG_VERSION") })
+}

@@ -1,0 +1,125 @@
+//! From settings to a listening server, and its orderly end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::ServiceExt;
+use axum::extract::Request;
+use secrecy::ExposeSecret;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower_http::normalize_path::NormalizePath;
+use vitrina_store::{Role, Store};
+
+use crate::app::{App, Rules};
+use crate::{ApiSettings, routes, wakeups};
+
+/// How long a stopping server lets answers finish.
+const GRACE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(
+        "{0} is in use by another program\nhint: stop it, or listen elsewhere, e.g. --listen 127.0.0.1:0 for any free port"
+    )]
+    PortTaken(SocketAddr),
+    #[error(
+        "cannot listen on {address}: {source}\nhint: give an address of this machine, e.g. --listen 127.0.0.1:0"
+    )]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error(
+        "{0} can be reached by other machines, and there is no token to keep them out\nhint: set VITRINA_ADMIN_TOKEN, or listen on 127.0.0.1"
+    )]
+    Unprotected(SocketAddr),
+    #[error("the admin token is empty\nhint: give VITRINA_ADMIN_TOKEN a long random value, or unset it")]
+    EmptyToken,
+    #[error(transparent)]
+    Store(#[from] vitrina_store::Error),
+    #[error("the server broke off: {0}")]
+    Serve(#[source] io::Error),
+}
+
+/// A server that listens and does not answer yet.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    settings: ApiSettings,
+    store: Store,
+}
+
+impl Server {
+    pub async fn bind(settings: ApiSettings, store: Store) -> Result<Self, StartError> {
+        store.check_schema().await?;
+        save_admin_token(&settings, &store).await?;
+        check_protection(&settings, &store).await?;
+        let listener =
+            TcpListener::bind(settings.listen).await.map_err(|error| explain(error, settings.listen))?;
+        let address = listener.local_addr().map_err(|error| explain(error, settings.listen))?;
+        Ok(Self { listener, address, settings, store })
+    }
+
+    /// Where it listens, also when the settings left the port open.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `shutdown`; then long polls end at once, and other calls have a moment.
+    pub async fn serve(self, shutdown: CancellationToken) -> Result<(), StartError> {
+        let (sender, wakeups) = wakeups::channel();
+        let mut background = JoinSet::new();
+        background.spawn(wakeups::forward(self.store.clone(), sender));
+        let rules = Arc::new(Rules {
+            allowed_targets: self.settings.allowed_targets,
+            source_connections: self.settings.source_connections,
+            loopback: self.address.ip().is_loopback(),
+        });
+        let app = App { store: self.store, rules, wakeups, shutdown: shutdown.clone() };
+        let service = NormalizePath::trim_trailing_slash(routes::router(&app));
+        tracing::info!(address = %self.address, "the API listens");
+        let server = axum::serve(self.listener, ServiceExt::<Request>::into_make_service(service))
+            .with_graceful_shutdown(shutdown.clone().cancelled_owned());
+        tokio::select! {
+            ended = server => ended.map_err(StartError::Serve),
+            () = grace(&shutdown) => Ok(()),
+        }
+    }
+}
+
+async fn grace(shutdown: &CancellationToken) {
+    shutdown.cancelled().await;
+    tokio::time::sleep(GRACE).await;
+}
+
+async fn save_admin_token(settings: &ApiSettings, store: &Store) -> Result<(), StartError> {
+    let Some(token) = &settings.admin_token else { return Ok(()) };
+    let token = token.expose_secret().trim();
+    if token.is_empty() {
+        return Err(StartError::EmptyToken);
+    }
+    Ok(store.put_token("admin", Role::Admin, token).await?)
+}
+
+/// Open to everyone is only what nobody else can reach, and then it says so.
+async fn check_protection(settings: &ApiSettings, store: &Store) -> Result<(), StartError> {
+    if store.has_tokens().await? {
+        return Ok(());
+    }
+    if !settings.listen.ip().is_loopback() {
+        return Err(StartError::Unprotected(settings.listen));
+    }
+    tracing::warn!(
+        "THE API IS OPEN: there is no token, so every program on this machine may change pipelines; set VITRINA_ADMIN_TOKEN to close it"
+    );
+    Ok(())
+}
+
+fn explain(error: io::Error, address: SocketAddr) -> StartError {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => StartError::PortTaken(address),
+        _ => StartError::Listen { address, source: error },
+    }
+}

@@ -1,0 +1,8 @@
+//! The rules of the control plane. No HTTP above the error type, no SQL: what may happen to a
+//! pipeline is `Lifecycle`'s to say, and how it is stored the store's.
+
+mod audit;
+pub(crate) mod pipelines;
+mod rules;
+pub(crate) mod runs;
+pub(crate) mod system;

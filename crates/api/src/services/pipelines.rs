@@ -1,0 +1,56 @@
+//! Pipelines as they are configured.
+
+use serde_json::json;
+use vitrina_core::Pipeline;
+use vitrina_store::{PipelineRecord, PipelineRef, StateRecord};
+
+use crate::access::Actor;
+use crate::app::App;
+use crate::error::{Error, Result};
+use crate::models::NewPipeline;
+
+use super::rules;
+
+pub(crate) async fn list(app: &App) -> Result<Vec<PipelineRecord>> {
+    Ok(app.store.pipelines().await?)
+}
+
+pub(crate) async fn find(app: &App, reference: &PipelineRef) -> Result<PipelineRecord> {
+    Ok(app.store.pipeline(reference).await?)
+}
+
+pub(crate) async fn state(app: &App, reference: &PipelineRef) -> Result<StateRecord> {
+    let record = app.store.pipeline(reference).await?;
+    Ok(app.store.state(record.config.id).await?)
+}
+
+pub(crate) async fn create(app: &App, actor: &Actor, new: NewPipeline) -> Result<PipelineRecord> {
+    let pipeline = judge(app, new).await?;
+    let record = app.store.create_pipeline(&pipeline).await?;
+    app.audit(actor, "pipeline.create", pipeline.id, None, Some(json!(pipeline))).await;
+    Ok(record)
+}
+
+/// The pipeline to be, when no rule speaks against it. The guard's parser may take its time.
+async fn judge(app: &App, new: NewPipeline) -> Result<Pipeline> {
+    let rules = app.rules.clone();
+    let judged = tokio::task::spawn_blocking(move || {
+        let order = new.task_order();
+        let pipeline = new.into_pipeline();
+        let faults = rules::faults(&pipeline, &order, &rules);
+        if faults.is_empty() { Ok(pipeline) } else { Err(Error::InvalidPipeline(faults)) }
+    });
+    judged.await.map_err(|_| Error::Internal("the rules panicked"))?
+}
+
+pub(crate) async fn delete(app: &App, actor: &Actor, reference: &PipelineRef) -> Result<()> {
+    let record = app.store.pipeline(reference).await?;
+    let id = record.config.id;
+    if !app.store.delete_pipeline(id).await? {
+        // Active, or deleted by someone else meanwhile, which this look tells.
+        app.store.pipeline(&PipelineRef::Id(id)).await?;
+        return Err(Error::StillActive);
+    }
+    app.audit(actor, "pipeline.delete", id, Some(json!(record.config)), None).await;
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Requests to pipelines and what becomes of them. The API only requests; a runner acts (R-ST-2).
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use vitrina_core::{Event, Lifecycle, Mode, OnActive, Refusal, RunId};
+use vitrina_store::{AttemptRecord, Error as StoreError, PipelineRef, RunRecord, RunRequest, StepDone};
+
+use crate::access::Actor;
+use crate::app::App;
+use crate::error::{Error, Result};
+use crate::models::{PipelineStatus, RunAccepted, RunOrder};
+
+/// Asks for a run: opens one, joins the active one, or stands in line behind it.
+pub(crate) async fn request(
+    app: &App,
+    actor: &Actor,
+    reference: &PipelineRef,
+    order: &RunOrder,
+    idempotency_key: Option<String>,
+) -> Result<RunAccepted> {
+    let id = app.store.pipeline(reference).await?.config.id;
+    let request = RunRequest { mode: order.mode, idempotency_key };
+    let on_active = order.on_active.unwrap_or(OnActive::Join);
+    let done = app.store.request_run(id, on_active, &request).await?;
+    let run = done.run.ok_or(Error::Internal("an accepted request has no run"))?;
+    let run = find(app, run).await?;
+    refuse_to_lose(&done, &run, order.mode)?;
+    let pending = stands_in_line(&done, on_active);
+    let after = json!({"run": run.id, "mode": run.mode, "on_active": on_active, "pending": pending});
+    app.audit(actor, "pipeline.run", id, Some(shown(done.before)), Some(after)).await;
+    Ok(RunAccepted { run_id: run.id.0, status: run.status, pending })
+}
+
+/// A request that the active run, or the one already waiting, does not fulfil is refused: answered
+/// with theirs it would be lost. Neither joining nor a taken place in the line has changed anything.
+fn refuse_to_lose(done: &StepDone, active: &RunRecord, mode: Option<Mode>) -> Result<()> {
+    let Some(mode) = mode else { return Ok(()) };
+    if done.effect.join_run && active.mode != mode {
+        return Err(StoreError::Refusal(Refusal::Active).into());
+    }
+    let waiting = done.pipeline.pending_request.as_ref().filter(|_| done.before.pending);
+    let same = |waiting: &Value| waiting["mode"] == json!(mode);
+    if waiting.is_some_and(|waiting| !same(waiting)) && done.effect == Default::default() {
+        return Err(Error::LineTaken);
+    }
+    Ok(())
+}
+
+/// Nothing was opened or joined, and it was not the answer to a repeated idempotency key.
+fn stands_in_line(done: &StepDone, on_active: OnActive) -> bool {
+    let untouched = !done.effect.open_run && !done.effect.join_run;
+    on_active == OnActive::After && untouched && done.pipeline.pending_request.is_some()
+}
+
+/// Pause, cancel, enable or disable.
+pub(crate) async fn change(
+    app: &App,
+    actor: &Actor,
+    reference: &PipelineRef,
+    event: Event,
+    reason: Option<&str>,
+) -> Result<StepDone> {
+    let id = app.store.pipeline(reference).await?.config.id;
+    let done = app.store.request_change(id, event).await?;
+    let mut after = shown(done.pipeline.lifecycle());
+    after["run"] = json!(done.run);
+    after["reason"] = json!(reason);
+    app.audit(actor, action(event), id, Some(shown(done.before)), Some(after)).await;
+    Ok(done)
+}
+
+fn action(event: Event) -> &'static str {
+    match event {
+        Event::Pause => "pipeline.pause",
+        Event::Cancel => "pipeline.cancel",
+        Event::Enable => "pipeline.enable",
+        Event::Disable => "pipeline.disable",
+        _ => "pipeline.change",
+    }
+}
+
+fn shown(lifecycle: Lifecycle) -> Value {
+    json!({"status": lifecycle.status, "enabled": lifecycle.enabled, "cancel_requested": lifecycle.cancel_requested})
+}
+
+/// The status as it is, or as soon as it differs from what the caller knows.
+pub(crate) async fn status(
+    app: &App,
+    reference: &PipelineRef,
+    wait: Duration,
+    known: Option<&str>,
+) -> Result<PipelineStatus> {
+    let mut watch = app.watch(wait);
+    let mut known = known.map(str::to_owned);
+    loop {
+        let status = PipelineStatus::from(app.store.pipeline(reference).await?);
+        let changed = *known.get_or_insert_with(|| status.etag()) != status.etag();
+        if changed || !watch.next().await {
+            return Ok(status);
+        }
+    }
+}
+
+/// Newest first.
+pub(crate) async fn of_pipeline(app: &App, reference: &PipelineRef, limit: u32) -> Result<Vec<RunRecord>> {
+    let id = app.store.pipeline(reference).await?.config.id;
+    Ok(app.store.runs(id, i64::from(limit)).await?)
+}
+
+/// The run as it is, or as soon as it is closed.
+pub(crate) async fn follow(app: &App, id: RunId, wait: Duration) -> Result<(RunRecord, Vec<AttemptRecord>)> {
+    let mut watch = app.watch(wait);
+    loop {
+        let run = find(app, id).await?;
+        if !run.status.is_open() || !watch.next().await {
+            return Ok((run, app.store.attempts(id).await?));
+        }
+    }
+}
+
+async fn find(app: &App, id: RunId) -> Result<RunRecord> {
+    app.store.run(id).await?.ok_or_else(|| Error::NoSuchRun(id.to_string()))
+}

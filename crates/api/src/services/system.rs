@@ -1,0 +1,33 @@
+//! How the installation is doing: asked, never assumed.
+
+use std::time::Duration;
+
+use vitrina_store::RunnerRecord;
+
+use crate::app::App;
+use crate::error::Result;
+use crate::models::{Health, RunnerPulse};
+
+/// A probe that waits longer is as good as unanswered.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(crate) async fn runners(app: &App) -> Result<Vec<RunnerRecord>> {
+    Ok(app.store.runners().await?)
+}
+
+/// Reads the runners' heartbeats, which is also the question to the meta-store.
+pub(crate) async fn health(app: &App) -> Health {
+    match tokio::time::timeout(PATIENCE, app.store.runners()).await {
+        Ok(Ok(runners)) => {
+            let pulse = |runner: RunnerRecord| RunnerPulse { name: runner.name, alive: runner.alive };
+            Health { status: "ok", meta_store: "ok", runners: runners.into_iter().map(pulse).collect() }
+        }
+        Ok(Err(error)) => unavailable(&error.to_string()),
+        Err(_) => unavailable("no answer in time"),
+    }
+}
+
+fn unavailable(reason: &str) -> Health {
+    tracing::warn!(reason, "the meta-store does not answer");
+    Health { status: "unavailable", meta_store: "unavailable", runners: Vec::new() }
+}

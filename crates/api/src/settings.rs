@@ -1,0 +1,23 @@
+//! What the server is told when it starts.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use secrecy::SecretString;
+use vitrina_core::AllowedTargets;
+
+#[derive(Debug, Clone)]
+pub struct ApiSettings {
+    pub listen: SocketAddr,
+    pub allowed_targets: AllowedTargets,
+    /// Becomes the token named `admin`, so that a fresh installation can be reached at all.
+    pub admin_token: Option<SecretString>,
+    /// The databases that pipelines may read, by name.
+    pub source_connections: BTreeMap<String, SourceConnection>,
+}
+
+#[derive(Debug, Clone)]
+pub struct SourceConnection {
+    pub url: SecretString,
+    pub allowed_schemas: Vec<String>,
+}

@@ -1,0 +1,14 @@
+//! The control plane through HTTP: a real server on a free port, a real Postgres, and the store in
+//! the place of a runner.
+
+#![expect(clippy::unwrap_used, reason = "set-up that fails is a failed test")]
+
+mod access;
+mod app;
+mod errors;
+mod openapi;
+mod pipelines;
+mod requests;
+mod runs;
+mod start;
+mod system;

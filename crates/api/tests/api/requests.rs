@@ -1,0 +1,182 @@
+//! Run, pause, cancel, enable, disable in every status that matters (R-API-2, DESIGN §5).
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::app::{Answer, App, send};
+
+async fn run_with(app: &App, body: &Value) -> Answer {
+    app.post_json("/pipelines/films/run", body).await
+}
+
+async fn started() -> App {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    app
+}
+
+#[tokio::test]
+async fn a_requested_run_can_be_followed_from_the_first_moment() {
+    let app = started().await;
+    let answer = app.post("/pipelines/films/run").await.assert(202);
+    assert_eq!((&answer.body["status"], &answer.body["pending"]), (&json!("REQUESTED"), &json!(false)));
+    let location = answer.header("location").to_owned();
+    assert_eq!(location, format!("/api/v1/runs/{}", answer.body["run_id"].as_str().unwrap()));
+    let run = app.get(&location).await.assert(200);
+    assert_eq!((&run.body["status"], &run.body["trigger"]), (&json!("REQUESTED"), &json!("api")));
+}
+
+#[tokio::test]
+async fn run_on_a_failed_pipeline_starts_it_again() {
+    let app = started().await;
+    app.fail("films").await;
+    assert_eq!(app.status("films").await, "FAILED");
+    app.run("films").await;
+    assert_eq!(app.status("films").await, "RUN_REQUESTED");
+    app.claim().await;
+    assert_eq!(app.status("films").await, "RUNNING");
+}
+
+#[tokio::test]
+async fn run_on_a_disabled_pipeline_is_refused() {
+    let app = started().await;
+    app.post("/pipelines/films/disable").await.assert(200);
+    let answer = app.post("/pipelines/films/run").await.assert_problem(409, "pipeline.disabled");
+    assert_eq!(answer.body["hint"], "enable the pipeline first");
+    app.post("/pipelines/films/enable").await.assert(200);
+    assert_eq!(app.status("films").await, "IDLE", "the refused request does not fire later");
+}
+
+#[tokio::test]
+async fn an_empty_or_equal_request_joins_the_active_run() {
+    let app = started().await;
+    let run = app.run("films").await;
+    app.claim().await;
+    assert_eq!(app.run("films").await, run);
+    let joined = run_with(&app, &json!({"mode": "full"})).await.assert(202);
+    assert_eq!((&joined.body["run_id"], &joined.body["status"]), (&json!(run), &json!("RUNNING")));
+}
+
+#[tokio::test]
+async fn a_request_of_another_mode_is_not_lost_in_the_active_run() {
+    let app = started().await;
+    app.run("films").await;
+    run_with(&app, &json!({"mode": "incremental"})).await.assert_problem(409, "pipeline.active");
+}
+
+#[tokio::test]
+async fn on_active_reject_refuses_while_a_run_is_active() {
+    let app = started().await;
+    run_with(&app, &json!({"on_active": "reject"})).await.assert(202);
+    run_with(&app, &json!({"on_active": "reject"})).await.assert_problem(409, "pipeline.active");
+}
+
+#[tokio::test]
+async fn on_active_after_runs_once_more_when_the_run_has_ended() {
+    let app = started().await;
+    let first = app.run("films").await;
+    let claim = app.claim().await;
+    let after = run_with(&app, &json!({"on_active": "after"})).await.assert(202);
+    assert_eq!((&after.body["run_id"], &after.body["pending"]), (&json!(first), &json!(true)));
+    app.store.finish(&claim.lease).await.unwrap();
+    let status = app.get("/pipelines/films/status").await.body;
+    assert_eq!((&status["status"], &status["pending"]), (&json!("RUN_REQUESTED"), &json!(false)));
+    assert_ne!(status["active_run"]["id"], first);
+}
+
+#[tokio::test]
+async fn a_request_that_differs_from_the_waiting_one_is_not_lost_behind_it() {
+    let app = started().await;
+    app.run("films").await;
+    app.claim().await;
+    run_with(&app, &json!({"on_active": "after", "mode": "incremental"})).await.assert(202);
+    run_with(&app, &json!({"on_active": "after", "mode": "incremental"})).await.assert(202);
+    run_with(&app, &json!({"on_active": "after", "mode": "full"}))
+        .await
+        .assert_problem(409, "pipeline.pending");
+}
+
+#[tokio::test]
+async fn the_same_idempotency_key_is_answered_with_the_same_run() {
+    let app = started().await;
+    let keyed = || app.request(Method::POST, "/pipelines/films/run").header("idempotency-key", "daily-1");
+    let first = send(keyed()).await.assert(202);
+    let claim = app.claim().await;
+    app.store.finish(&claim.lease).await.unwrap();
+    let again = send(keyed()).await.assert(202);
+    assert_eq!(again.body["run_id"], first.body["run_id"]);
+    assert_eq!(again.body["status"], "SUCCESS");
+    assert_eq!(app.status("films").await, "IDLE");
+}
+
+#[tokio::test]
+async fn pause_answers_as_the_status_says() {
+    let app = started().await;
+    app.run("films").await;
+    let claim = app.claim().await;
+    for _ in 0..2 {
+        let answer = app.post("/pipelines/films/pause").await.assert(202);
+        assert_eq!(answer.body["status"], "PAUSE_REQUESTED");
+    }
+    app.post("/pipelines/films/run").await.assert_problem(409, "pipeline.pausing");
+    app.store.interrupt(&claim.lease).await.unwrap();
+    let answer = app.post("/pipelines/films/pause").await.assert(200);
+    assert_eq!(
+        (&answer.body["status"], &answer.body["last_run"]["status"]),
+        (&json!("PAUSED"), &json!("PAUSED"))
+    );
+}
+
+#[tokio::test]
+async fn a_failed_pipeline_cannot_be_paused() {
+    let app = started().await;
+    app.fail("films").await;
+    app.post("/pipelines/films/pause").await.assert_problem(409, "pipeline.failed");
+}
+
+#[tokio::test]
+async fn cancel_ends_a_requested_run_at_once_and_an_active_one_by_its_runner() {
+    let app = started().await;
+    app.post("/pipelines/films/cancel").await.assert_problem(409, "pipeline.idle");
+    app.run("films").await;
+    let answer = app.post("/pipelines/films/cancel").await.assert(202);
+    assert_eq!(
+        (&answer.body["status"], &answer.body["last_run"]["status"]),
+        (&json!("IDLE"), &json!("CANCELLED"))
+    );
+    app.run("films").await;
+    let claim = app.claim().await;
+    let answer = app.post("/pipelines/films/cancel").await.assert(202);
+    assert_eq!((&answer.body["status"], &answer.body["cancel_requested"]), (&json!("RUNNING"), &json!(true)));
+    app.store.interrupt(&claim.lease).await.unwrap();
+    assert_eq!(app.status("films").await, "IDLE");
+}
+
+#[tokio::test]
+async fn cancel_sets_a_failed_pipeline_back_to_idle() {
+    let app = started().await;
+    app.fail("films").await;
+    app.post("/pipelines/films/cancel").await.assert(202);
+    assert_eq!(app.status("films").await, "IDLE");
+}
+
+#[tokio::test]
+async fn enable_resumes_what_disable_has_paused() {
+    let app = started().await;
+    app.run("films").await;
+    let claim = app.claim().await;
+    let answer = app.post("/pipelines/films/disable").await.assert(200);
+    assert_eq!((&answer.body["status"], &answer.body["enabled"]), (&json!("PAUSE_REQUESTED"), &json!(false)));
+    app.store.interrupt(&claim.lease).await.unwrap();
+    let answer = app.post("/pipelines/films/enable").await.assert(200);
+    assert_eq!(answer.body["status"], "RUN_REQUESTED");
+    assert_eq!(answer.body["active_run"]["trigger"], "resume");
+}
+
+#[tokio::test]
+async fn a_request_to_a_pipeline_that_is_not_there_is_404() {
+    let app = App::start().await;
+    for call in ["enable", "disable", "run", "pause", "cancel"] {
+        app.post(&format!("/pipelines/nowhere/{call}")).await.assert_problem(404, "pipeline.not_found");
+    }
+}

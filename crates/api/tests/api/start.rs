@@ -1,0 +1,54 @@
+//! What keeps a server from starting, said with a way out.
+
+use vitrina_api::{Server, StartError};
+use vitrina_store::{Role, Store};
+use vitrina_testbed::Database;
+
+use crate::app::{migrated, settings};
+
+async fn refusal(listen: &str, token: Option<&str>, store: &Store) -> String {
+    Server::bind(settings(listen, token), store.clone()).await.expect_err("a refusal").to_string()
+}
+
+#[tokio::test]
+async fn a_taken_port_is_named_with_a_way_out() {
+    let database = Database::fresh().await;
+    let store = migrated(&database).await;
+    let first = Server::bind(settings("127.0.0.1:0", None), store.clone()).await.unwrap();
+    let taken = first.local_addr().to_string();
+    let message = refusal(&taken, None, &store).await;
+    assert!(
+        message.starts_with(&taken)
+            && message.contains("\nhint: ")
+            && message.contains("--listen 127.0.0.1:0"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_others_can_reach_needs_a_token() {
+    let database = Database::fresh().await;
+    let store = migrated(&database).await;
+    let message = refusal("0.0.0.0:0", None, &store).await;
+    assert!(message.contains("hint: set VITRINA_ADMIN_TOKEN"), "{message}");
+    Server::bind(settings("0.0.0.0:0", Some("secret")), store.clone()).await.unwrap();
+    assert!(store.token("secret").await.unwrap().is_some_and(|token| token.role == Role::Admin));
+    // From now on a token exists.
+    Server::bind(settings("0.0.0.0:0", None), store).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_empty_admin_token_is_refused() {
+    let database = Database::fresh().await;
+    let store = migrated(&database).await;
+    let message = refusal("127.0.0.1:0", Some(" "), &store).await;
+    assert!(message.starts_with("the admin token is empty"), "{message}");
+}
+
+#[tokio::test]
+async fn a_meta_store_that_is_not_migrated_is_named() {
+    let database = Database::fresh().await;
+    let store = Store::connect(database.url(), "test", 1).await.unwrap();
+    let error = Server::bind(settings("127.0.0.1:0", None), store).await.expect_err("a refusal");
+    assert!(matches!(error, StartError::Store(vitrina_store::Error::NotMigrated)), "{error}");
+}

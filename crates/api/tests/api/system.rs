@@ -1,0 +1,50 @@
+//! Health, runners, version (R-API-6): asked, never assumed.
+
+use serde_json::json;
+use vitrina_store::RunnerAbilities;
+use vitrina_testbed::Database;
+
+use crate::app::App;
+
+#[tokio::test]
+async fn health_asks_the_meta_store_and_names_the_runners() {
+    let app = App::start().await;
+    let runner = RunnerAbilities { name: "r1".to_owned(), ..Default::default() };
+    app.store.announce(&runner, 4, 0).await.unwrap();
+    let answer = app.get("/health").await.assert(200);
+    let expected = json!({"status": "ok", "meta_store": "ok", "runners": [{"name": "r1", "alive": true}]});
+    assert_eq!(answer.body, expected);
+    app.store.farewell("r1").await.unwrap();
+    assert_eq!(app.get("/health/").await.body["runners"][0]["alive"], false);
+    let answer = app.get("/runners").await.assert(200);
+    assert_eq!(
+        (&answer.body["items"][0]["name"], &answer.body["items"][0]["status"]),
+        (&json!("r1"), &json!("STOPPED"))
+    );
+}
+
+#[tokio::test]
+async fn health_says_no_when_the_database_is_gone() {
+    let app = App::start().await;
+    app.get("/health").await.assert(200);
+    let name = app.database.name();
+    let elsewhere = Database::fresh().await;
+    elsewhere.execute(&format!("alter database {name} allow_connections false")).await;
+    let sessions = format!("datname = '{name}' and application_name = 'vitrina-api'");
+    elsewhere
+        .execute(&format!("select pg_terminate_backend(pid, 5000) from pg_stat_activity where {sessions}"))
+        .await;
+    let answer = app.get("/health").await.assert(503);
+    assert_eq!(answer.body, json!({"status": "unavailable", "meta_store": "unavailable", "runners": []}));
+    app.get("/health/ready").await.assert(503);
+    app.get("/health/live").await.assert(200);
+    elsewhere.execute(&format!("alter database {name} allow_connections true")).await;
+    app.get("/health").await.assert(200);
+}
+
+#[tokio::test]
+async fn the_version_is_this_release() {
+    let app = App::start().await;
+    let answer = app.get("/api/v1/version").await.assert(200);
+    assert_eq!(answer.body, json!({"name": "vitrina", "version": env!("CARGO_PKG_VERSION")}));
+}
