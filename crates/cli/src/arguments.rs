@@ -1,0 +1,63 @@
+//! The command line as a whole; what a command takes stands beside the command.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{completions, config, demo, doctor, roles, run, runs, serve, status, up};
+use crate::output::Format;
+
+/// Keeps Postgres marts and search indexes true to the services they come from
+#[derive(Debug, Parser)]
+#[command(name = "vitrina", version, propagate_version = false, arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    /// Configuration file, instead of vitrina.toml in the working directory
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
+    pub(crate) config: Option<PathBuf>,
+    /// How data is printed on stdout
+    #[arg(short, long, global = true, value_enum, default_value_t, help_heading = "Everywhere")]
+    pub(crate) output: Format,
+    /// Log more
+    #[arg(short, long, global = true, help_heading = "Everywhere")]
+    pub(crate) verbose: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// See it work: a private Postgres, a sample cinema, two marts and the proof that they are right
+    Demo(demo::Args),
+    /// Check configuration, databases, rights and services
+    Doctor(doctor::Args),
+    /// Run a pipeline
+    Run(run::Args),
+    /// How pipelines stand
+    Status(status::Args),
+    /// The runs of a pipeline, newest first
+    Runs(runs::Args),
+    /// Stop a pipeline after the batch under way; run goes on from there
+    Pause(status::Pipeline),
+    /// End the active run, or set a paused or failed pipeline back to IDLE
+    Cancel(status::Pipeline),
+    /// Let a pipeline run again
+    Enable(status::Pipeline),
+    /// Let a pipeline run no more
+    Disable(status::Pipeline),
+    /// Serve the API
+    Serve(serve::Args),
+    /// Execute pipelines
+    Runner,
+    /// Migrate, then serve the API and execute pipelines in one process
+    Up(up::Args),
+    /// Bring the meta-store's schema up to this release
+    Migrate,
+    /// Is the API healthy? Exits with 0 or 4
+    Health,
+    /// SQL that creates the logins vitrina works with
+    Roles(roles::Args),
+    /// The configuration and where each value comes from
+    Config(config::Args),
+    /// Completions for a shell
+    Completions(completions::Args),
+}

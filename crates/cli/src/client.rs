@@ -1,0 +1,259 @@
+//! A client of the API, as the commands need it. Answers keep the document as it came, for `-o json`.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use url::{Host, Url};
+use uuid::Uuid;
+use vitrina_core::{Mode, OnActive, RunStatus, Status};
+
+use crate::config::ApiSettings;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer may take beyond the time it was asked to wait.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(
+        "cannot reach the API at {url}: {reason}\n\
+         hint: is `vitrina serve`, `up` or `demo` running? VITRINA_API_URL says where to look"
+    )]
+    Unreachable { url: Url, reason: String },
+    #[error("{0}")]
+    Refused(Problem),
+    #[error("the API at {url} is not healthy: its meta-store is {meta_store}\nhint: see the API's log")]
+    Unhealthy { url: Url, meta_store: String },
+    #[error("{url} answers {status}, but not as Vitrina's API does\nhint: check VITRINA_API_URL")]
+    Foreign { url: Url, status: StatusCode },
+}
+
+type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// RFC 9457, as the API fills it in.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Problem {
+    pub(crate) status: u16,
+    detail: String,
+    hint: Option<String>,
+    #[serde(default)]
+    errors: Vec<ProblemPart>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ProblemPart {
+    pointer: String,
+    detail: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)?;
+        for part in &self.errors {
+            write!(f, "\n  {}: {}", part.pointer, part.detail)?;
+        }
+        let hint = match self.status {
+            401 => Some("set VITRINA_API_TOKEN to a token of this API"),
+            _ => self.hint.as_deref(),
+        };
+        hint.map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
+    }
+}
+
+/// What the commands read of an answer, and all of it.
+#[derive(Debug)]
+pub(crate) struct Answer<T> {
+    pub(crate) known: T,
+    pub(crate) document: Value,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Page<T> {
+    pub(crate) items: Vec<T>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Pipeline {
+    pub(crate) name: String,
+    pub(crate) status: Status,
+    pub(crate) enabled: bool,
+    pub(crate) mode: Mode,
+    pub(crate) target: String,
+    pub(crate) last_run: Option<Run>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct PipelineStatus {
+    pub(crate) name: String,
+    pub(crate) status: Status,
+    pub(crate) enabled: bool,
+    pub(crate) cancel_requested: bool,
+    pub(crate) pending: bool,
+    pub(crate) retry_at: Option<Timestamp>,
+    pub(crate) last_run: Option<Run>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Run {
+    pub(crate) id: Uuid,
+    pub(crate) status: RunStatus,
+    pub(crate) mode: Mode,
+    pub(crate) trigger: String,
+    pub(crate) requested_at: Timestamp,
+    pub(crate) started_at: Option<Timestamp>,
+    pub(crate) duration_ms: Option<u64>,
+    pub(crate) rows_read: u64,
+    pub(crate) rows_written: u64,
+    pub(crate) rows_unchanged: u64,
+    pub(crate) rows_deleted: u64,
+    pub(crate) rows_rejected: u64,
+    pub(crate) error: Option<String>,
+}
+
+/// What a run is asked for with.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Order {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<Mode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) on_active: Option<OnActive>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Accepted {
+    pub(crate) run_id: Uuid,
+    pub(crate) status: RunStatus,
+    /// The request waits for the end of `run_id`.
+    pub(crate) pending: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Health {
+    pub(crate) meta_store: String,
+    pub(crate) runners: Vec<RunnerPulse>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RunnerPulse {
+    pub(crate) alive: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    base: Url,
+    token: Option<SecretString>,
+}
+
+impl Client {
+    pub(crate) fn new(settings: &ApiSettings) -> anyhow::Result<Self> {
+        // Err only says that it has been installed before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut http = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT);
+        if is_loopback(&settings.url) {
+            http = http.no_proxy();
+        }
+        Ok(Self { http: http.build()?, base: settings.url.clone(), token: settings.token.clone() })
+    }
+
+    pub(crate) fn base(&self) -> &Url {
+        &self.base
+    }
+
+    pub(crate) async fn pipelines(&self) -> Result<Answer<Page<Pipeline>>> {
+        self.ask(self.request(Method::GET, &["pipelines"])).await
+    }
+
+    pub(crate) async fn status(&self, pipeline: &str) -> Result<Answer<PipelineStatus>> {
+        self.ask(self.request(Method::GET, &["pipelines", pipeline, "status"])).await
+    }
+
+    pub(crate) async fn runs(&self, pipeline: &str, limit: u32) -> Result<Answer<Page<Run>>> {
+        self.ask(self.request(Method::GET, &["pipelines", pipeline, "runs"]).query(&[("limit", limit)])).await
+    }
+
+    pub(crate) async fn run(&self, pipeline: &str, order: &Order) -> Result<Answer<Accepted>> {
+        self.ask(self.request(Method::POST, &["pipelines", pipeline, "run"]).json(order)).await
+    }
+
+    /// `pause`, `cancel`, `enable` or `disable`.
+    pub(crate) async fn change(&self, pipeline: &str, verb: &str) -> Result<Answer<PipelineStatus>> {
+        self.ask(self.request(Method::POST, &["pipelines", pipeline, verb])).await
+    }
+
+    /// The run when it has ended, or as it is after `wait_seconds`.
+    pub(crate) async fn follow(&self, run: Uuid, wait_seconds: u64) -> Result<Answer<Run>> {
+        let timeout = PATIENCE + Duration::from_secs(wait_seconds);
+        let request = self.request(Method::GET, &["runs", &run.to_string()]).query(&[("wait", wait_seconds)]);
+        self.ask(request.timeout(timeout)).await
+    }
+
+    pub(crate) async fn health(&self) -> Result<Answer<Health>> {
+        let (status, document) = self.send(self.request(Method::GET, &["health"])).await?;
+        let answer = self.read::<Health>(status, document)?;
+        match status {
+            StatusCode::OK => Ok(answer),
+            _ => Err(Error::Unhealthy { url: self.base.clone(), meta_store: answer.known.meta_store }),
+        }
+    }
+
+    fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(["api", "v1"]).extend(path);
+        }
+        let request = self.http.request(method, url).timeout(PATIENCE);
+        match &self.token {
+            Some(token) => request.bearer_auth(token.expose_secret()),
+            None => request,
+        }
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<Answer<T>> {
+        let (status, document) = self.send(request).await?;
+        if status.is_success() {
+            return self.read(status, document);
+        }
+        Err(Error::Refused(self.read(status, document)?.known))
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<(StatusCode, Value)> {
+        let unreachable =
+            |error: reqwest::Error| Error::Unreachable { url: self.base.clone(), reason: reason(&error) };
+        let response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let body = response.bytes().await.map_err(unreachable)?;
+        Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
+    }
+
+    fn read<T: DeserializeOwned>(&self, status: StatusCode, document: Value) -> Result<Answer<T>> {
+        match T::deserialize(&document) {
+            Ok(known) => Ok(Answer { known, document }),
+            Err(_) => Err(Error::Foreign { url: self.base.clone(), status }),
+        }
+    }
+}
+
+/// The innermost cause: "connection refused" says more than "error sending request".
+fn reason(error: &reqwest::Error) -> String {
+    let outermost: &dyn std::error::Error = error;
+    let causes = std::iter::successors(Some(outermost), |error| error.source());
+    causes.last().map(ToString::to_string).unwrap_or_default()
+}
+
+/// A proxy would look for the API on its own machine.
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(ip)) => IpAddr::from(ip).is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    }
+}

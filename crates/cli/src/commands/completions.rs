@@ -1,0 +1,20 @@
+//! `vitrina completions SHELL`.
+
+use clap::CommandFactory;
+use clap_complete::{Shell, generate};
+
+use crate::arguments::Arguments;
+use crate::exit::Exit;
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &Args) -> Exit {
+    let mut script = Vec::new();
+    generate(args.shell, &mut Arguments::command(), "vitrina", &mut script);
+    output::print(String::from_utf8_lossy(&script).trim_end());
+    Exit::Done
+}

@@ -1,0 +1,73 @@
+//! `vitrina demo`: the showpiece, its single steps for stands of one's own, and a private Postgres for them.
+
+mod postgres;
+mod show;
+mod stand;
+mod steps;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::context::Context;
+use crate::exit::Exit;
+
+/// Needs a Postgres installation and no configuration: it reads none.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    size: Size,
+    /// Remove what an earlier demo has left, and stop its Postgres if that still runs
+    #[arg(long)]
+    clean: bool,
+    /// Stop after the proof; exits with 0 if the marts equal their sources, else with 3
+    #[arg(long)]
+    once: bool,
+    /// IP address and port of the API; 127.0.0.1:8080 if it is free, else any free port
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Where the private Postgres lives
+    #[arg(long, value_name = "PATH")]
+    dir: Option<PathBuf>,
+    #[command(subcommand)]
+    step: Option<Step>,
+}
+
+#[derive(Debug, Clone, Copy, clap::Args)]
+struct Size {
+    /// Films of the sample cinema, 5000 if it is new
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    films: Option<u32>,
+    /// Ratings of the sample cinema, ten a film
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
+    ratings: Option<u32>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Step {
+    /// Create the cinema's schemas and marts in the configured database
+    Migrate,
+    /// Create the logins of `vitrina roles`, with VITRINA_ROLE_PASSWORD and VITRINA_READER_PASSWORD
+    Roles,
+    /// Fill the cinema and install its two pipelines
+    Seed(Size),
+    /// Compare both marts with their sources; exits with 0 or 3
+    Verify,
+    /// A private Postgres with database cinema and its logins
+    Postgres(postgres::Args),
+}
+
+pub(crate) async fn run(args: Args, context: &Context) -> Result<Exit> {
+    match args.step {
+        None if args.clean => stand::remove(stand::directory(args.dir)?).await,
+        None => show::run(args, context).await,
+        Some(Step::Migrate) => steps::migrate(context).await,
+        Some(Step::Roles) => steps::roles(context).await,
+        Some(Step::Seed(size)) => steps::seed(size, context).await,
+        Some(Step::Verify) => steps::verify(context).await,
+        Some(Step::Postgres(args)) => postgres::run(args, context).await,
+    }
+}

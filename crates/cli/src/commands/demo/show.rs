@@ -1,0 +1,189 @@
+//! The showpiece: from nothing to two proven marts, then everything stays for the visitor to look around.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::Result;
+use sqlx::{Connection, PgConnection};
+use vitrina_api::StartError;
+use vitrina_cinema::DEMO_PIPELINES;
+use vitrina_core::RunStatus;
+use vitrina_store::Store;
+
+use super::stand::{self, Place, Stand};
+use super::{Args, steps};
+use crate::client::{Client, Order, Run};
+use crate::config::{Flag, LogFormat, Settings};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::logging;
+use crate::output::{grouped, print, say, seconds};
+use crate::services::Services;
+use crate::shutdown::Shutdown;
+
+/// Where the command line looks for the API if nothing else is said.
+const DEFAULT_PORT: u16 = 8080;
+
+pub(super) async fn run(args: Args, context: &Context) -> Result<Exit> {
+    // That the API is open to this machine is the point of a demo, not a danger to warn of.
+    let filter = if context.verbose { "info" } else { "warn,vitrina_api::server=error" };
+    logging::start_with(LogFormat::Auto, filter);
+    let shutdown = Shutdown::on_signals()?;
+    let place = Place::claim(stand::directory(args.dir.clone())?)?;
+    say("starting a private Postgres …");
+    let stand = Stand::start(place).await?;
+    let shown = on_stand(&stand, &args, &shutdown).await;
+    let stopped = stand.stop().await;
+    let exit = shown?;
+    stopped?;
+    Ok(exit)
+}
+
+/// Whatever happens here, the caller stops the Postgres afterwards.
+async fn on_stand(stand: &Stand, args: &Args, shutdown: &Shutdown) -> Result<Exit> {
+    print(&stand.described());
+    match shutdown.race(prepare(stand, args)).await {
+        Some(prepared) => prepared?,
+        None => return Ok(Exit::Interrupted),
+    }
+    let mut services = Services::new(shutdown.token.child_token());
+    let shown = with_services(&mut services, stand, args, shutdown).await;
+    let stopped = services.stop().await;
+    let exit = shown?;
+    stopped?;
+    Ok(exit)
+}
+
+/// Everything that needs the owner of the database: schemas, data, logins.
+async fn prepare(stand: &Stand, args: &Args) -> Result<()> {
+    let url = stand.admin_url();
+    let store = Store::connect(url, "vitrina-migrate", 2).await?;
+    store.migrate().await?;
+    store.close().await;
+    vitrina_cinema::migrate(url).await?;
+    stand.create_logins().await?;
+    say("filling the sample cinema …");
+    steps::fill(url, args.size).await?;
+    let [films, ratings] = sizes(url).await?;
+    print(&format!("sample cinema: {} films, {} ratings", grouped(films), grouped(ratings)));
+    Ok(())
+}
+
+async fn sizes(url: &str) -> Result<[u64; 2]> {
+    let mut connection = PgConnection::connect(url).await?;
+    let query = "select (select count(*) from content.film_work), (select count(*) from ugc.ratings)";
+    let (films, ratings): (i64, i64) = sqlx::query_as(query).fetch_one(&mut connection).await?;
+    connection.close().await?;
+    Ok([films, ratings].map(i64::unsigned_abs))
+}
+
+async fn with_services(
+    services: &mut Services,
+    stand: &Stand,
+    args: &Args,
+    shutdown: &Shutdown,
+) -> Result<Exit> {
+    let (settings, address) = start_api(services, stand, args.listen).await?;
+    services.start_runner(&settings).await?;
+    print(&format!("API on http://{address}, with one runner"));
+    let client = Client::new(&stand.settings(vec![listen(address)])?.api)?;
+    let proof = prove(&client, stand);
+    let exit = tokio::select! {
+        proven = proof => proven?,
+        ended = services.one_ended() => return ended.map(|()| Exit::Interrupted),
+        () = shutdown.token.cancelled() => return Ok(Exit::Interrupted),
+    };
+    if !args.once {
+        invite(stand, address);
+        services.one_ended().await?;
+    }
+    Ok(exit)
+}
+
+/// On the usual port, so that other commands find it without being told, unless that is taken.
+async fn start_api(
+    services: &mut Services,
+    stand: &Stand,
+    asked: Option<SocketAddr>,
+) -> Result<(Settings, SocketAddr)> {
+    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT));
+    let settings = stand.settings(vec![listen(asked.unwrap_or(usual))])?;
+    let started = services.start_api(&settings).await;
+    let taken = |error: &anyhow::Error| matches!(error.downcast_ref(), Some(StartError::PortTaken(_)));
+    match started {
+        Err(error) if asked.is_none() && taken(&error) => {
+            let settings = stand.settings(vec![listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))])?;
+            let address = services.start_api(&settings).await?;
+            Ok((settings, address))
+        }
+        started => Ok((settings, started?)),
+    }
+}
+
+fn listen(address: SocketAddr) -> Flag {
+    Flag { key: "api.listen".to_owned(), name: "--listen", value: address.to_string() }
+}
+
+/// Runs both pipelines as anyone would, through the API, and compares the marts with a recomputation.
+async fn prove(client: &Client, stand: &Stand) -> Result<Exit> {
+    let mut requested = Vec::new();
+    for pipeline in DEMO_PIPELINES {
+        let accepted = client.run(pipeline, &Order::default()).await?;
+        requested.push((pipeline, accepted.known.run_id));
+    }
+    for (pipeline, id) in requested {
+        let run = loop {
+            let run = client.follow(id, 30).await?.known;
+            if !run.status.is_open() {
+                break run;
+            }
+        };
+        print(&ended(pipeline, &run)?);
+    }
+    let checks = vitrina_cinema::verify(stand.admin_url()).await?;
+    for check in &checks {
+        print(&steps::verdict(check));
+    }
+    Ok(steps::judge(&checks))
+}
+
+fn ended(pipeline: &str, run: &Run) -> Result<String> {
+    if run.status != RunStatus::Success {
+        let error = run.error.as_deref().unwrap_or_default();
+        return Err(Exit::Failed.fault(format!("the run of {pipeline} ended as {}: {error}", run.status)));
+    }
+    let [read, written, unchanged] = [run.rows_read, run.rows_written, run.rows_unchanged].map(grouped);
+    let took = seconds(run.duration_ms.unwrap_or_default());
+    Ok(format!("{pipeline}: {read} rows read, {written} written, {unchanged} unchanged, in {took}"))
+}
+
+fn invite(stand: &Stand, address: SocketAddr) {
+    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT));
+    let environment =
+        if address == usual { String::new() } else { format!("VITRINA_API_URL=http://{address} ") };
+    let vitrina = format!("{environment}{}", program());
+    let variables = shell_word(&stand.variables_file().to_string_lossy());
+    print(&format!(
+        "look inside:  (. {variables}; psql \"$CINEMA_ADMIN_URL\" -c 'select * from analytics.film_dim limit 5')\n\
+         try next, in another terminal:\n  \
+           {vitrina} status\n  \
+           {vitrina} run film_dim_full --watch\n  \
+           {vitrina} runs film_dim_full\n\
+         Ctrl-C stops everything; `{} demo --clean` removes it",
+        program()
+    ));
+}
+
+/// As the visitor can type it: the bare name if it was found on the PATH.
+fn program() -> String {
+    let typed = std::env::args().next().unwrap_or_default();
+    if !typed.contains('/') {
+        return "vitrina".to_owned();
+    }
+    let path = std::env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or(typed);
+    shell_word(&path)
+}
+
+fn shell_word(text: &str) -> String {
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));
+    if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}

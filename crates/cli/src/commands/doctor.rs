@@ -1,0 +1,237 @@
+//! `vitrina doctor`: everything that must hold before pipelines can run, each with what to do about it.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use secrecy::ExposeSecret;
+use serde::Serialize;
+use sqlx::{Connection, PgConnection};
+use uuid::Uuid;
+use vitrina_api::SourceConnection;
+use vitrina_cluster::Installation;
+use vitrina_store::Store;
+
+use crate::client::Client;
+use crate::config::Settings;
+use crate::context::{Context, connect};
+use crate::exit::{self, Exit};
+use crate::services;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Ok,
+    Info,
+    Warn,
+    Fail,
+}
+
+#[derive(Debug, Serialize)]
+struct Check {
+    check: String,
+    verdict: Verdict,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Report {
+    checks: Vec<Check>,
+}
+
+pub(crate) async fn run(_: &Args, context: &Context) -> Result<Exit> {
+    let settings = context.settings()?;
+    let mut report = Report::default();
+    report.add(Verdict::Ok, "configuration", &format!("{} connections", settings.connections.len()));
+    let installation = meta_store(&settings, &mut report).await;
+    for (name, source) in services::sources(&settings) {
+        check_source(&name, &source, &mut report).await;
+    }
+    check_marts(&settings, installation, &mut report).await;
+    check_services(&settings, &mut report).await?;
+    check_postgres(&mut report);
+    context.output.show(&report.checks, || report.text());
+    Ok(report.exit())
+}
+
+/// Answers which installation it is, if its schema can be used.
+async fn meta_store(settings: &Settings, report: &mut Report) -> Option<Uuid> {
+    let store = match connect(settings, "vitrina-doctor", 1).await {
+        Ok(store) => store,
+        Err(error) => {
+            report.fail("meta-store", &exit::explain(&error));
+            return None;
+        }
+    };
+    report.add(Verdict::Ok, "meta-store", "it can be reached");
+    let installation = check_schema(&store, report).await;
+    if installation.is_some() {
+        check_runners(&store, report).await;
+    }
+    store.close().await;
+    installation
+}
+
+async fn check_schema(store: &Store, report: &mut Report) -> Option<Uuid> {
+    match store.check_schema().await {
+        Ok(schema) => {
+            report.add(Verdict::Ok, "schema", &format!("all {} migrations are applied", schema.known));
+        }
+        Err(error) => {
+            report.fail("schema", &error.to_string());
+            return None;
+        }
+    }
+    store.installation().await.map_err(|error| report.fail("schema", &error.to_string())).ok()
+}
+
+async fn check_runners(store: &Store, report: &mut Report) {
+    let alive = match store.runners().await {
+        Ok(runners) => runners.into_iter().filter(|runner| runner.alive).map(|runner| runner.name),
+        Err(error) => return report.fail("runners", &error.to_string()),
+    };
+    match alive.collect::<Vec<_>>().as_slice() {
+        [] => report.add(Verdict::Warn, "runners", "none is alive\nhint: start one with `vitrina runner`"),
+        alive => report.add(Verdict::Ok, "runners", &format!("alive: {}", alive.join(", "))),
+    }
+}
+
+async fn check_source(name: &str, source: &SourceConnection, report: &mut Report) {
+    let check = format!("source {name}");
+    let mut session = match open(source.url.expose_secret(), name).await {
+        Ok(session) => session,
+        Err(message) => return report.fail(&check, &message),
+    };
+    report.add(Verdict::Ok, &check, "it can be reached");
+    match tables(&mut session, &source.allowed_schemas, "insert, update, delete, truncate").await {
+        Ok(None) => report.add(Verdict::Ok, &check, "its login cannot write"),
+        Ok(Some(tables)) => {
+            let hint = "read with a login of its own; `vitrina roles` shows how to create it";
+            report.fail(&check, &format!("its login may write {tables}\nhint: {hint}"));
+        }
+        Err(error) => report.fail(&check, &error.to_string()),
+    }
+    let closed = ["auth".to_owned(), "etl".to_owned()];
+    match tables(&mut session, &closed, "select").await {
+        Ok(None) => report.add(Verdict::Ok, &check, "its login cannot read auth and etl"),
+        Ok(Some(tables)) => {
+            let hint = "revoke it: pipelines never read these schemas, so their login need not either";
+            report.add(Verdict::Warn, &check, &format!("its login may read {tables}\nhint: {hint}"));
+        }
+        Err(error) => report.fail(&check, &error.to_string()),
+    }
+}
+
+/// Tables of these schemas on which the login has any of the rights.
+async fn tables(
+    session: &mut PgConnection,
+    schemas: &[String],
+    rights: &str,
+) -> sqlx::Result<Option<String>> {
+    let query = "select string_agg(n.nspname || '.' || c.relname, ', ' order by n.nspname, c.relname)
+                   from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                  where n.nspname = any ($1) and c.relkind in ('r', 'p', 'v', 'm', 'f')
+                    and has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, $2)";
+    sqlx::query_scalar(query).bind(schemas).bind(rights).fetch_one(session).await
+}
+
+async fn check_marts(settings: &Settings, installation: Option<Uuid>, report: &mut Report) {
+    let (Some(marts), Some(installation)) = (settings.connections.get("marts"), installation) else { return };
+    let mut session = match open(marts.url.expose_secret(), "marts").await {
+        Ok(session) => session,
+        Err(message) => return report.fail("marts", &message),
+    };
+    report.add(Verdict::Ok, "marts", "they can be reached");
+    match shares_meta_store(&mut session, installation).await {
+        Ok(true) => report.add(Verdict::Ok, "marts", "they are in the meta-store's database, and their login may commit"),
+        Ok(false) => report.fail(
+            "marts",
+            "they are in another database than the meta-store, or their login may not execute etl.commit_batch\n\
+             hint: point connections.marts.url at the database of database_url; `vitrina roles` shows the grants",
+        ),
+        Err(error) => report.fail("marts", &error.to_string()),
+    }
+}
+
+/// Data and checkpoint commit together only there.
+async fn shares_meta_store(session: &mut PgConnection, installation: Uuid) -> sqlx::Result<bool> {
+    let query = "select coalesce(bool_and(has_schema_privilege(n.oid, 'usage') and has_function_privilege(f.oid, 'execute')), false)
+                   from pg_proc f join pg_namespace n on n.oid = f.pronamespace
+                  where n.nspname = 'etl' and f.proname in ('commit_batch', 'installation_id')";
+    if !sqlx::query_scalar(query).fetch_one(&mut *session).await? {
+        return Ok(false);
+    }
+    let found: Uuid = sqlx::query_scalar("select etl.installation_id()").fetch_one(session).await?;
+    Ok(found == installation)
+}
+
+/// A connection may well be served by a process that is not running yet.
+async fn check_services(settings: &Settings, report: &mut Report) -> Result<()> {
+    let client = Client::new(&settings.api)?;
+    match client.health().await {
+        Ok(_) => report.add(Verdict::Ok, "API", &format!("it is healthy at {}", client.base())),
+        Err(error) => report.add(Verdict::Warn, "API", &error.to_string()),
+    }
+    Ok(())
+}
+
+fn check_postgres(report: &mut Report) {
+    let detail = match Installation::find() {
+        Ok(found) => {
+            format!("Postgres {} in {} can serve `vitrina demo`", found.version(), found.bindir().display())
+        }
+        Err(error) => format!("`vitrina demo` cannot start a Postgres: {error}"),
+    };
+    report.add(Verdict::Info, "demo", &detail);
+}
+
+async fn open(url: &str, name: &str) -> Result<PgConnection, String> {
+    let hint = format!("hint: check connections.{name}.url");
+    match tokio::time::timeout(PATIENCE, PgConnection::connect(url)).await {
+        Ok(Ok(session)) => Ok(session),
+        Ok(Err(error)) => Err(format!("it cannot be reached: {error}\n{hint}")),
+        Err(_) => Err(format!("it does not answer within {} s\n{hint}", PATIENCE.as_secs())),
+    }
+}
+
+impl Report {
+    /// `message` may end with a line `hint: …`.
+    fn add(&mut self, verdict: Verdict, check: &str, message: &str) {
+        let (detail, hint) = match message.split_once("\nhint: ") {
+            Some((detail, hint)) => (detail, Some(hint.to_owned())),
+            None => (message, None),
+        };
+        self.checks.push(Check { check: check.to_owned(), verdict, detail: detail.to_owned(), hint });
+    }
+
+    fn fail(&mut self, check: &str, message: &str) {
+        self.add(Verdict::Fail, check, message);
+    }
+
+    fn exit(&self) -> Exit {
+        match self.checks.iter().any(|check| check.verdict == Verdict::Fail) {
+            true => Exit::Refused,
+            false => Exit::Done,
+        }
+    }
+
+    fn text(&self) -> String {
+        let line = |Check { check, verdict, detail, hint }: &Check| {
+            let verdict = match verdict {
+                Verdict::Ok => "ok",
+                Verdict::Info => "info",
+                Verdict::Warn => "warn",
+                Verdict::Fail => "FAIL",
+            };
+            let hint = hint.as_ref().map(|hint| format!("\n      hint: {hint}")).unwrap_or_default();
+            format!("{verdict:<4}  {check}: {detail}{hint}")
+        };
+        self.checks.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}

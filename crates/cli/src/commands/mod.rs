@@ -1,0 +1,45 @@
+//! One file per command. Each takes its arguments and the context, and answers with an exit code.
+
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+mod health;
+mod migrate;
+pub(crate) mod roles;
+pub(crate) mod run;
+mod runner;
+pub(crate) mod runs;
+pub(crate) mod serve;
+pub(crate) mod status;
+pub(crate) mod up;
+
+use anyhow::Result;
+
+use crate::arguments::{Arguments, Command};
+use crate::context::Context;
+use crate::exit::Exit;
+
+pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
+    let Arguments { config, output, verbose, command } = arguments;
+    let context = Context { output, verbose, file: config };
+    match command {
+        Command::Demo(args) => Box::pin(demo::run(args, &context)).await,
+        Command::Doctor(args) => Box::pin(doctor::run(&args, &context)).await,
+        Command::Run(args) => run::run(&args, &context).await,
+        Command::Status(args) => status::run(&args, &context).await,
+        Command::Runs(args) => runs::run(&args, &context).await,
+        Command::Pause(args) => status::change(&args, "pause", &context).await,
+        Command::Cancel(args) => status::change(&args, "cancel", &context).await,
+        Command::Enable(args) => status::change(&args, "enable", &context).await,
+        Command::Disable(args) => status::change(&args, "disable", &context).await,
+        Command::Serve(args) => Box::pin(serve::run(&args, &context)).await,
+        Command::Runner => Box::pin(runner::run(&context)).await,
+        Command::Up(args) => Box::pin(up::run(&args, &context)).await,
+        Command::Migrate => migrate::run(&context).await,
+        Command::Health => health::run(&context).await,
+        Command::Roles(args) => Ok(roles::run(&args, &context)),
+        Command::Config(args) => config::run(&args, &context),
+        Command::Completions(args) => Ok(completions::run(&args)),
+    }
+}

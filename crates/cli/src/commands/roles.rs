@@ -1,0 +1,28 @@
+//! `vitrina roles`: the SQL for a database administrator.
+
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::roles::{Grants, Passwords};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Database of the meta-store, the marts and the sources
+    #[arg(long, default_value = "cinema")]
+    database: String,
+    /// Schemas that pipelines may read
+    #[arg(long, value_delimiter = ',', default_value = "content,ugc")]
+    schemas: Vec<String>,
+    /// Schema of the marts
+    #[arg(long, default_value = "analytics")]
+    marts: String,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Exit {
+    let Args { database, schemas, marts } = args;
+    let grants = Grants { database: database.clone(), schemas: schemas.clone(), marts: marts.clone() };
+    let sql = grants.render(&Passwords::of_psql());
+    context.output.show(&json!({"sql": sql}), || sql.trim_end().to_owned());
+    Exit::Done
+}

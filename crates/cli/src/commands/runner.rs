@@ -1,0 +1,18 @@
+//! `vitrina runner`: the data plane as a process of its own.
+
+use anyhow::Result;
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::logging;
+use crate::services::Services;
+use crate::shutdown::Shutdown;
+
+pub(crate) async fn run(context: &Context) -> Result<Exit> {
+    let settings = context.settings()?;
+    logging::start(&settings.log);
+    let shutdown = Shutdown::on_signals()?;
+    let mut services = Services::new(shutdown.token.clone());
+    services.start_runner(&settings).await?;
+    services.run().await
+}

@@ -1,0 +1,54 @@
+//! `vitrina runs PIPELINE`.
+
+use anyhow::Result;
+
+use crate::client::Run;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::output::{self, grouped, seconds, time};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Name or id
+    pipeline: String,
+    /// At most so many
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+}
+
+pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
+    let runs = context.client()?.runs(&args.pipeline, args.limit).await?;
+    context.output.show(&runs.document, || {
+        let header = [
+            "requested",
+            "status",
+            "mode",
+            "trigger",
+            "read",
+            "written",
+            "unchanged",
+            "deleted",
+            "rejected",
+            "took",
+            "run",
+        ];
+        output::table(header, runs.known.items.iter().map(row))
+    });
+    Ok(Exit::Done)
+}
+
+fn row(run: &Run) -> [String; 11] {
+    [
+        time(run.requested_at),
+        run.status.to_string(),
+        run.mode.to_string(),
+        run.trigger.clone(),
+        grouped(run.rows_read),
+        grouped(run.rows_written),
+        grouped(run.rows_unchanged),
+        grouped(run.rows_deleted),
+        grouped(run.rows_rejected),
+        run.duration_ms.map_or_else(|| "-".to_owned(), seconds),
+        run.id.to_string(),
+    ]
+}

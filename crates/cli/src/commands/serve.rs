@@ -1,0 +1,33 @@
+//! `vitrina serve`: the control plane as a process of its own.
+
+use anyhow::Result;
+
+use crate::config::Flag;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::logging;
+use crate::services::Services;
+use crate::shutdown::Shutdown;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// IP address and port to listen on, instead of api.listen
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+}
+
+impl Args {
+    pub(crate) fn flags(&self) -> Vec<Flag> {
+        let listen = |value| Flag { key: "api.listen".to_owned(), name: "--listen", value };
+        self.listen.clone().map(listen).into_iter().collect()
+    }
+}
+
+pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
+    let settings = context.config(args.flags())?.settings;
+    logging::start(&settings.log);
+    let shutdown = Shutdown::on_signals()?;
+    let mut services = Services::new(shutdown.token.clone());
+    services.start_api(&settings).await?;
+    services.run().await
+}

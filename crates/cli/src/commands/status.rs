@@ -1,0 +1,87 @@
+//! `vitrina status`, and the four requests that answer with a status: pause, cancel, enable, disable.
+
+use anyhow::Result;
+
+use crate::client::{Pipeline as Listed, PipelineStatus, Run};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::output::{self, grouped, time};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Name or id; all pipelines if there is none
+    pipeline: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Pipeline {
+    /// Name or id
+    pipeline: String,
+}
+
+pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
+    let client = context.client()?;
+    match &args.pipeline {
+        Some(pipeline) => {
+            let status = client.status(pipeline).await?;
+            context.output.show(&status.document, || described(&status.known));
+        }
+        None => {
+            let pipelines = client.pipelines().await?;
+            context.output.show(&pipelines.document, || listed(&pipelines.known.items));
+        }
+    }
+    Ok(Exit::Done)
+}
+
+pub(crate) async fn change(args: &Pipeline, verb: &str, context: &Context) -> Result<Exit> {
+    let status = context.client()?.change(&args.pipeline, verb).await?;
+    context.output.show(&status.document, || described(&status.known));
+    Ok(Exit::Done)
+}
+
+fn listed(pipelines: &[Listed]) -> String {
+    let row = |pipeline: &Listed| {
+        [
+            pipeline.name.clone(),
+            pipeline.status.to_string(),
+            if pipeline.enabled { "yes" } else { "no" }.to_owned(),
+            pipeline.mode.to_string(),
+            pipeline.target.clone(),
+            pipeline.last_run.as_ref().map_or_else(|| "never".to_owned(), summary),
+        ]
+    };
+    output::table(["pipeline", "status", "enabled", "mode", "target", "last run"], pipelines.iter().map(row))
+}
+
+fn described(status: &PipelineStatus) -> String {
+    let mut text = format!("{}: {}", status.name, status.status);
+    let notes = [
+        (!status.enabled, "disabled"),
+        (status.cancel_requested, "to be cancelled"),
+        (status.pending, "one more run waits"),
+    ];
+    for (_, note) in notes.iter().filter(|(holds, _)| *holds) {
+        text.push_str(", ");
+        text.push_str(note);
+    }
+    if let Some(at) = status.retry_at {
+        text.push_str(&format!(", tried again at {}", time(at)));
+    }
+    let Some(run) = &status.last_run else { return text + "\nlast run: never" };
+    text.push_str(&format!("\nlast run: {}", summary(run)));
+    match &run.error {
+        Some(error) => text + "\nerror: " + error,
+        None => text,
+    }
+}
+
+fn summary(run: &Run) -> String {
+    let Run { status, rows_read, rows_written, .. } = run;
+    format!(
+        "{status} {}, {} read, {} written",
+        time(run.requested_at),
+        grouped(*rows_read),
+        grouped(*rows_written)
+    )
+}

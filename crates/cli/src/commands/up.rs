@@ -1,0 +1,27 @@
+//! `vitrina up`: migrations, API and runner in one process, for one machine.
+
+use anyhow::Result;
+
+use crate::context::{Context, connect};
+use crate::exit::Exit;
+use crate::logging;
+use crate::services::Services;
+use crate::shutdown::Shutdown;
+
+pub(crate) use super::serve::Args;
+
+pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
+    let settings = context.config(args.flags())?.settings;
+    logging::start(&settings.log);
+    let shutdown = Shutdown::on_signals()?;
+    let store = connect(&settings, "vitrina-migrate", 2).await?;
+    // Only when there is need: the login of a prepared database may not be allowed to.
+    if store.check_schema().await.is_err() {
+        store.migrate().await?;
+    }
+    store.close().await;
+    let mut services = Services::new(shutdown.token.clone());
+    services.start_api(&settings).await?;
+    services.start_runner(&settings).await?;
+    services.run().await
+}

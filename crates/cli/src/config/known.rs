@@ -1,0 +1,154 @@
+//! The one table of settings. Parsing, masking, `config show`, errors about unknown keys and the
+//! reference in the documentation all follow from it.
+
+use std::fmt::Write;
+
+/// `<name>` in a key stands for the name of a connection, `<NAME>` in a variable for the same in upper case.
+pub(super) struct Setting {
+    pub(super) key: &'static str,
+    pub(super) variable: &'static str,
+    pub(super) shape: Shape,
+    pub(super) default: Default,
+    about: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    Text,
+    /// A list in the file, comma separated elsewhere.
+    List,
+    /// No secret, but somebody may have put a password into it.
+    Url,
+    SecretText,
+    /// Shown without its passwords.
+    SecretUrl,
+}
+
+pub(super) enum Default {
+    None,
+    Value(&'static str),
+    /// Worked out by `settings::derive`; the text is for the reference.
+    Derived(&'static str),
+}
+
+use Default::{Derived, None as Unset, Value};
+use Shape::{List, SecretText, SecretUrl, Text, Url};
+
+#[rustfmt::skip] // one setting, one line
+pub(super) const SETTINGS: &[Setting] = &[
+    setting("database_url", "VITRINA_DATABASE_URL", SecretUrl, Unset, "the meta-store: a Postgres URL"),
+    setting("allowed_targets", "VITRINA_ALLOWED_TARGETS", List, Value("analytics.*,es:*"), "what may be written: names, or prefixes that end with `*`"),
+    setting("api.listen", "VITRINA_API_LISTEN", Text, Value("127.0.0.1:8080"), "IP address and port the API listens on"),
+    setting("api.url", "VITRINA_API_URL", Url, Derived("http://<api.listen>"), "where the command line finds the API"),
+    setting("api.token", "VITRINA_API_TOKEN", SecretText, Unset, "bearer token the command line sends"),
+    setting("api.admin_token", "VITRINA_ADMIN_TOKEN", SecretText, Unset, "becomes the first admin token of the API"),
+    setting("runner.name", "VITRINA_RUNNER_NAME", Text, Derived("the host's name"), "how this runner signs its leases"),
+    setting("runner.max_concurrent", "VITRINA_RUNNER_MAX_CONCURRENT", Text, Value("4"), "runs at a time"),
+    setting("runner.poll_interval", "VITRINA_RUNNER_POLL_INTERVAL", Text, Value("1s"), "how often to look for requested runs"),
+    setting("runner.lease", "VITRINA_RUNNER_LEASE", Text, Value("30s"), "how long a silent runner keeps its pipelines"),
+    setting("runner.shutdown_timeout", "VITRINA_RUNNER_SHUTDOWN_TIMEOUT", Text, Value("30s"), "how long a stopping runner may finish its batches"),
+    setting("log.format", "VITRINA_LOG_FORMAT", Text, Value("auto"), "auto (text on a terminal, else json), text or json"),
+    setting("log.level", "VITRINA_LOG_LEVEL", Text, Value("info"), "error, warn, info, debug or trace"),
+    setting("connections.<name>.url", "VITRINA_CONNECTIONS_<NAME>_URL", SecretUrl, Derived("for `marts`: database_url"), "a Postgres or search server; for `search` also ELASTICSEARCH_URL or OPENSEARCH_URL"),
+    setting("connections.<name>.allowed_schemas", "VITRINA_CONNECTIONS_<NAME>_ALLOWED_SCHEMAS", List, Value("content,ugc"), "schemas that pipelines may read"),
+];
+
+const fn setting(
+    key: &'static str,
+    variable: &'static str,
+    shape: Shape,
+    default: Default,
+    about: &'static str,
+) -> Setting {
+    Setting { key, variable, shape, default, about }
+}
+
+/// Variables of the search servers' own world that stand for `connections.search.url`.
+pub(super) const SEARCH_VARIABLES: [&str; 2] = ["ELASTICSEARCH_URL", "OPENSEARCH_URL"];
+
+/// Names the configuration file.
+pub(super) const FILE_VARIABLE: &str = "VITRINA_CONFIG";
+
+/// Variables with our prefix that are no settings.
+pub(super) fn is_other_variable(variable: &str) -> bool {
+    let others = [FILE_VARIABLE, "VITRINA_PG_BINDIR", "VITRINA_ROLE_PASSWORD", "VITRINA_READER_PASSWORD"];
+    others.contains(&variable) || variable.starts_with("VITRINA_TEST_")
+}
+
+impl Setting {
+    pub(super) fn is_secret(&self) -> bool {
+        matches!(self.shape, SecretText | SecretUrl)
+    }
+
+    /// Whether an error may repeat what was written.
+    pub(super) fn is_quotable(&self) -> bool {
+        matches!(self.shape, Text | List)
+    }
+
+    /// The key this variable stands for, if it is one of this setting's.
+    fn key_of(&self, variable: &str) -> Option<String> {
+        let Some((before, after)) = self.variable.split_once("<NAME>") else {
+            return (self.variable == variable).then(|| self.key.to_owned());
+        };
+        let name = variable.strip_prefix(before)?.strip_suffix(after)?;
+        (!name.is_empty()).then(|| self.key.replace("<name>", &name.to_ascii_lowercase()))
+    }
+}
+
+pub(super) fn find(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| with_name_of(setting.key, key) == key)
+}
+
+pub(super) fn key_of(variable: &str) -> Option<String> {
+    SETTINGS.iter().find_map(|setting| setting.key_of(variable))
+}
+
+/// Whether known settings live below this key, so that an empty table there is no mistake.
+pub(super) fn is_section(key: &str) -> bool {
+    let prefix = format!("{key}.");
+    SETTINGS.iter().any(|setting| with_name_of(setting.key, &prefix).starts_with(&prefix))
+}
+
+/// The pattern with the second part of `key` as its name: `connections.<name>.url` of
+/// `connections.content.ulr` is `connections.content.url`.
+fn with_name_of(pattern: &str, key: &str) -> String {
+    let name = key.split('.').nth(1).filter(|name| !name.is_empty()).unwrap_or("<name>");
+    pattern.replace("<name>", name)
+}
+
+/// "did you mean" where something known is near, else all that is known.
+pub(super) fn suggest_key(unknown: &str) -> String {
+    let known: Vec<String> = SETTINGS.iter().map(|setting| with_name_of(setting.key, unknown)).collect();
+    nearest(unknown, &known).unwrap_or_else(|| {
+        let keys: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+        format!("known keys: {}", keys.join(", "))
+    })
+}
+
+pub(super) fn suggest_variable(unknown: &str) -> Option<String> {
+    let known: Vec<String> = SETTINGS.iter().map(|setting| setting.variable.to_owned()).collect();
+    nearest(unknown, &known)
+}
+
+fn nearest(unknown: &str, known: &[String]) -> Option<String> {
+    let distance = |word: &&String| strsim::damerau_levenshtein(unknown, word);
+    let word = known.iter().min_by_key(distance)?;
+    (distance(&word) <= unknown.chars().count() / 3).then(|| format!("did you mean {word}?"))
+}
+
+/// All settings as a Markdown table, for the documentation.
+pub fn reference() -> String {
+    let mut table = "| key | environment | default | meaning |\n|---|---|---|---|\n".to_owned();
+    for setting in SETTINGS {
+        let default = match setting.default {
+            Unset => String::new(),
+            Value(text) => format!("`{text}`"),
+            Derived(text) => text.replace('<', "\\<"),
+        };
+        let secret = if setting.is_secret() { " (secret)" } else { "" };
+        let Setting { key, variable, about, .. } = setting;
+        writeln!(table, "| `{key}` | `{variable}` | {default} | {about}{secret} |")
+            .expect("writing to a String cannot fail");
+    }
+    table
+}

@@ -1,0 +1,117 @@
+//! Parsers of single values. A complaint reads on from the value, which it does not repeat: it may be secret.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use secrecy::SecretString;
+use tracing::Level;
+use url::Url;
+use vitrina_core::TargetName;
+
+use super::LogFormat;
+use super::error::Complaint;
+
+pub(super) const POSTGRES: &[&str] = &["postgres", "postgresql"];
+pub(super) const HTTP: &[&str] = &["http", "https"];
+pub(super) const POSTGRES_OR_HTTP: &[&str] = &["postgres", "postgresql", "http", "https"];
+
+pub(super) fn secret_url(text: &str, schemes: &[&str]) -> Result<SecretString, Complaint> {
+    parse_url(text, schemes).map(|_| SecretString::from(text))
+}
+
+fn parse_url(text: &str, schemes: &[&str]) -> Result<Url, Complaint> {
+    let url = Url::parse(text).map_err(|error| {
+        let hint = "write scheme://user:password@host:port/…, with special characters as %XX";
+        Complaint::new(format!("is no URL: {error}"), hint)
+    })?;
+    if schemes.contains(&url.scheme()) {
+        return Ok(url);
+    }
+    Err(Complaint::new(
+        "is no URL of the kind this setting needs",
+        format!("begin it with {}://", schemes.join(":// or ")),
+    ))
+}
+
+pub(super) fn api_url(text: &str) -> Result<Url, Complaint> {
+    let url = parse_url(text, HTTP)?;
+    if url.username().is_empty() && url.password().is_none() {
+        return Ok(url);
+    }
+    Err(Complaint::new("holds credentials", "leave them out and set api.token"))
+}
+
+pub(super) fn address(text: &str) -> Result<SocketAddr, Complaint> {
+    let hint = "write an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080";
+    text.parse().map_err(|_| Complaint::new("is no address", hint))
+}
+
+/// What fits into a header.
+pub(super) fn token(text: &str) -> Result<SecretString, Complaint> {
+    if !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic()) {
+        return Ok(SecretString::from(text));
+    }
+    Err(Complaint::new("is no token", "a token is one line of visible ASCII characters without spaces"))
+}
+
+pub(super) fn name(text: &str) -> Result<String, Complaint> {
+    match text.trim() {
+        "" => Err(Complaint::new("is no name", "write at least one character")),
+        name => Ok(name.to_owned()),
+    }
+}
+
+pub(super) fn count(text: &str) -> Result<NonZeroUsize, Complaint> {
+    text.parse().map_err(|_| Complaint::new("is no count", "write a whole number from 1"))
+}
+
+pub(super) fn duration(text: &str) -> Result<Duration, Complaint> {
+    let parsed = text.parse::<SignedDuration>().ok().and_then(|duration| duration.try_into().ok());
+    parsed.filter(|duration: &Duration| !duration.is_zero()).ok_or_else(|| {
+        let hint = "write a number above zero and its unit, such as 500ms, 1s, 5m or 1h";
+        Complaint::new("is no duration", hint)
+    })
+}
+
+pub(super) fn log_format(text: &str) -> Result<LogFormat, Complaint> {
+    match text {
+        "auto" => Ok(LogFormat::Auto),
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err(Complaint::new("is no log format", "write auto, text or json")),
+    }
+}
+
+pub(super) fn log_level(text: &str) -> Result<Level, Complaint> {
+    text.parse().map_err(|_| Complaint::new("is no log level", "write error, warn, info, debug or trace"))
+}
+
+/// A pattern is a target's name, or the beginning of one and a `*`.
+pub(super) fn target_pattern(text: &str) -> Result<String, Complaint> {
+    let example = match text.strip_suffix('*') {
+        Some(prefix) => format!("{prefix}x"),
+        None => text.to_owned(),
+    };
+    match example.parse::<TargetName>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => {
+            let hint =
+                "write names such as analytics.film_dim or es:film_dim, or prefixes such as analytics.*";
+            Err(Complaint::new("is no list of targets", hint))
+        }
+    }
+}
+
+pub(super) fn schema(text: &str) -> Result<String, Complaint> {
+    match is_identifier(text) {
+        true => Ok(text.to_owned()),
+        false => Err(Complaint::new("is no list of schemas", "write names such as content")),
+    }
+}
+
+pub(super) fn is_identifier(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}

@@ -1,0 +1,235 @@
+//! The typed settings: values that follow from others are worked out, then everything is parsed once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use tracing::Level;
+use url::Url;
+use vitrina_core::AllowedTargets;
+
+use super::error::{Complaint, Problem};
+use super::expand::{Value, Values};
+use super::layers::{Given, Written};
+use super::{Origin, known, parse};
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The meta-store. Commands that only speak to the API do without.
+    pub database_url: Option<SecretString>,
+    pub allowed_targets: AllowedTargets,
+    pub api: ApiSettings,
+    pub runner: RunnerSettings,
+    pub log: LogSettings,
+    pub connections: BTreeMap<String, Connection>,
+}
+
+#[derive(Debug, Clone)]
+pub struct ApiSettings {
+    pub listen: SocketAddr,
+    /// Where the command line finds the API. Holds no credentials.
+    pub url: Url,
+    pub token: Option<SecretString>,
+    pub admin_token: Option<SecretString>,
+}
+
+#[derive(Debug, Clone)]
+pub struct RunnerSettings {
+    pub name: String,
+    pub max_concurrent: NonZeroUsize,
+    pub poll_interval: Duration,
+    pub lease: Duration,
+    pub shutdown_timeout: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub struct LogSettings {
+    pub format: LogFormat,
+    pub level: Level,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Text on a terminal, JSON elsewhere.
+    Auto,
+    Text,
+    Json,
+}
+
+/// A Postgres or a search server that pipelines name.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    pub url: SecretString,
+    pub allowed_schemas: Vec<String>,
+}
+
+/// Fills in what follows from other settings. A connection without a URL is a problem.
+pub(super) fn derive(values: &mut Values, hostname: &str, problems: &mut Vec<Problem>) {
+    derive_text(values, "runner.name", hostname.to_owned(), Origin::Default);
+    if let Some(listen) = values.get("api.listen").and_then(|value| parse::address(&text(value).ok()?).ok()) {
+        let url = format!("http://{}", reachable(listen));
+        derive_text(values, "api.url", url, Origin::Derived { from: "api.listen" });
+    }
+    if let Some(url) = values.get("database_url").and_then(|value| text(value).ok()) {
+        derive_text(values, "connections.marts.url", url, Origin::Derived { from: "database_url" });
+    }
+    for name in connection_names(values) {
+        complete_connection(values, &name, problems);
+    }
+}
+
+fn derive_text(values: &mut Values, key: &str, text: String, origin: Origin) {
+    let written = Written::Text(text);
+    let value = || Value { given: Given { written: written.clone(), origin }, expanded: written.clone() };
+    values.entry(key.to_owned()).or_insert_with(value);
+}
+
+/// A server on all addresses is found on the loopback one.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
+}
+
+fn connection_names(values: &Values) -> BTreeSet<String> {
+    let name = |key: &String| Some(key.strip_prefix("connections.")?.split_once('.')?.0.to_owned());
+    values.keys().filter_map(name).collect()
+}
+
+fn complete_connection(values: &mut Values, name: &str, problems: &mut Vec<Problem>) {
+    let schemas = format!("connections.{name}.allowed_schemas");
+    let url = format!("connections.{name}.url");
+    if let (None, Some(Value { given, .. })) = (values.get(&url), values.get(&schemas)) {
+        // A URL with a broken reference is no value either, and has been reported.
+        if !problems.iter().any(|problem| problem.key.as_ref() == Some(&url)) {
+            let complaint = Complaint::new(format!("connection {name} has no url"), format!("set {url}"));
+            problems.push(complaint.about(&schemas, &given.origin));
+        }
+        return;
+    }
+    let pattern = known::find(&schemas).expect("every connection has this setting");
+    if let known::Default::Value(default) = pattern.default {
+        derive_text(values, &schemas, default.to_owned(), Origin::Default);
+    }
+}
+
+/// None only together with problems, so that all of them are found in one go.
+pub(super) fn read(values: &Values, problems: &mut Vec<Problem>) -> Option<Settings> {
+    let mut reader = Reader { values, problems };
+    let database_url = reader.text("database_url", |text| parse::secret_url(text, parse::POSTGRES));
+    let allowed_targets = reader.list("allowed_targets", parse::target_pattern).map(AllowedTargets);
+    let api = reader.api();
+    let runner = reader.runner();
+    let log = reader.log();
+    let connections = reader.connections();
+    Some(Settings {
+        database_url,
+        allowed_targets: allowed_targets?,
+        api: api?,
+        runner: runner?,
+        log: log?,
+        connections,
+    })
+}
+
+struct Reader<'a> {
+    values: &'a Values,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn api(&mut self) -> Option<ApiSettings> {
+        let listen = self.text("api.listen", parse::address);
+        let url = self.text("api.url", parse::api_url);
+        let token = self.text("api.token", parse::token);
+        let admin_token = self.text("api.admin_token", parse::token);
+        Some(ApiSettings { listen: listen?, url: url?, token, admin_token })
+    }
+
+    fn runner(&mut self) -> Option<RunnerSettings> {
+        let name = self.text("runner.name", parse::name);
+        let max_concurrent = self.text("runner.max_concurrent", parse::count);
+        let poll_interval = self.text("runner.poll_interval", parse::duration);
+        let lease = self.text("runner.lease", parse::duration);
+        let shutdown_timeout = self.text("runner.shutdown_timeout", parse::duration);
+        Some(RunnerSettings {
+            name: name?,
+            max_concurrent: max_concurrent?,
+            poll_interval: poll_interval?,
+            lease: lease?,
+            shutdown_timeout: shutdown_timeout?,
+        })
+    }
+
+    fn log(&mut self) -> Option<LogSettings> {
+        let format = self.text("log.format", parse::log_format);
+        let level = self.text("log.level", parse::log_level);
+        Some(LogSettings { format: format?, level: level? })
+    }
+
+    fn connections(&mut self) -> BTreeMap<String, Connection> {
+        let names = connection_names(self.values);
+        names.into_iter().filter_map(|name| Some((name.clone(), self.connection(&name)?))).collect()
+    }
+
+    fn connection(&mut self, name: &str) -> Option<Connection> {
+        let url_key = format!("connections.{name}.url");
+        if !parse::is_identifier(name) {
+            let origin = &self.values.get(&url_key)?.given.origin;
+            let message = format!("{name:?} is no name of a connection");
+            let hint = "a name has lower-case letters, digits and `_`, a letter first";
+            self.problems.push(Complaint::new(message, hint).about(&url_key, origin));
+            return None;
+        }
+        let schemes = match name {
+            "marts" => parse::POSTGRES,
+            "search" => parse::HTTP,
+            _ => parse::POSTGRES_OR_HTTP,
+        };
+        let url = self.text(&url_key, |text| parse::secret_url(text, schemes));
+        let allowed_schemas = self.list(&format!("connections.{name}.allowed_schemas"), parse::schema);
+        Some(Connection { url: url?, allowed_schemas: allowed_schemas? })
+    }
+
+    fn text<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, Complaint>) -> Option<T> {
+        self.value(key, |value| parse(&text(value)?))
+    }
+
+    fn list(&mut self, key: &str, check: impl Fn(&str) -> Result<String, Complaint>) -> Option<Vec<String>> {
+        self.value(key, |value| match &value.expanded {
+            Written::List(items) => items.iter().map(|item| check(item)).collect(),
+            Written::Text(text) => text.split(',').map(|item| check(item.trim())).collect(),
+        })
+    }
+
+    /// Complaints read on from the value: `"30" is no duration`.
+    fn value<T>(&mut self, key: &str, parse: impl Fn(&Value) -> Result<T, Complaint>) -> Option<T> {
+        let value = self.values.get(key)?;
+        let complaint = match parse(value) {
+            Ok(parsed) => return Some(parsed),
+            // What is wrong with a derived value is wrong with its source, and said there.
+            Err(_) if matches!(value.given.origin, Origin::Derived { .. }) => return None,
+            Err(complaint) => complaint,
+        };
+        let setting = known::find(key).expect("only known keys become values");
+        let subject = match setting.is_quotable() {
+            true => format!("{:?}", value.given.written.to_string()),
+            false => "the value".to_owned(),
+        };
+        let complaint = Complaint { message: format!("{subject} {}", complaint.message), ..complaint };
+        self.problems.push(complaint.about(key, &value.given.origin));
+        None
+    }
+}
+
+fn text(value: &Value) -> Result<String, Complaint> {
+    match &value.expanded {
+        Written::Text(text) => Ok(text.clone()),
+        Written::List(_) => Err(Complaint::new("is a list", "write one text")),
+    }
+}

@@ -1,0 +1,133 @@
+//! The one place where outcomes become exit codes, and errors the text a person reads.
+
+use anyhow::Error;
+
+use crate::client;
+use crate::config::ConfigError;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    Done = 0,
+    Failed = 1,
+    /// Wrong usage, or a configuration that cannot be used.
+    Usage = 2,
+    Differences = 3,
+    /// Something needed cannot be reached, or says no.
+    Refused = 4,
+    Conflict = 5,
+    TimedOut = 124,
+    Interrupted = 130,
+}
+
+/// An error that knows its exit code.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+struct Fault {
+    exit: Exit,
+    message: String,
+}
+
+impl Exit {
+    /// `message` may end with a line `hint: …`.
+    pub(crate) fn fault(self, message: impl Into<String>) -> Error {
+        Fault { exit: self, message: message.into() }.into()
+    }
+
+    pub(crate) fn of(error: &Error) -> Self {
+        if let Some(fault) = error.downcast_ref::<Fault>() {
+            return fault.exit;
+        }
+        if error.is::<ConfigError>() {
+            return Self::Usage;
+        }
+        let of_client = error.downcast_ref().map(of_client);
+        let of_store = || error.downcast_ref().map(of_store);
+        let of_start = || error.downcast_ref().map(of_start);
+        let of_cluster = || error.downcast_ref().map(of_cluster);
+        let of_cinema = || error.downcast_ref().map(of_cinema);
+        let found = of_client.or_else(of_store).or_else(of_start).or_else(of_cluster).or_else(of_cinema);
+        found.unwrap_or(Self::Failed)
+    }
+}
+
+fn of_client(error: &client::Error) -> Exit {
+    match error {
+        client::Error::Refused(problem) => match problem.status {
+            400 | 405 | 413 | 415 | 422 => Exit::Usage,
+            401 | 403 | 429 | 502..=504 => Exit::Refused,
+            409 | 412 => Exit::Conflict,
+            _ => Exit::Failed,
+        },
+        _ => Exit::Refused,
+    }
+}
+
+fn of_store(error: &vitrina_store::Error) -> Exit {
+    use vitrina_store::Error as E;
+    match error {
+        E::BadUrl => Exit::Usage,
+        E::Refused { .. }
+        | E::NotMigrated
+        | E::SchemaOlder { .. }
+        | E::SchemaNewer { .. }
+        | E::SchemaChanged { .. } => Exit::Refused,
+        error if error.is_connection() => Exit::Refused,
+        _ => Exit::Failed,
+    }
+}
+
+fn of_start(error: &vitrina_api::StartError) -> Exit {
+    match error {
+        vitrina_api::StartError::EmptyToken => Exit::Usage,
+        vitrina_api::StartError::Store(error) => of_store(error),
+        vitrina_api::StartError::Serve(_) => Exit::Failed,
+        _ => Exit::Refused,
+    }
+}
+
+fn of_cluster(error: &vitrina_cluster::Error) -> Exit {
+    match error {
+        vitrina_cluster::Error::Failed { .. } => Exit::Failed,
+        _ => Exit::Refused,
+    }
+}
+
+fn of_cinema(error: &vitrina_cinema::Error) -> Exit {
+    match error {
+        vitrina_cinema::Error::Connect(_) => Exit::Refused,
+        _ => Exit::Failed,
+    }
+}
+
+/// The message, then the causes it does not tell itself, then its hint.
+pub(crate) fn explain(error: &Error) -> String {
+    let text = error.to_string();
+    let (message, hint) = match text.rfind("\nhint: ") {
+        Some(place) => text.split_at(place),
+        None => (text.as_str(), ""),
+    };
+    let mut explained = message.to_owned();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !explained.contains(&cause) {
+            explained.push_str(": ");
+            explained.push_str(&cause);
+        }
+    }
+    explained + hint
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_stand_before_the_hint_and_are_told_once() {
+        let cause = std::io::Error::other("connection reset");
+        let error = vitrina_core::Error::fix("a.b", "cannot read\nhint: try again").caused_by(cause);
+        assert_eq!(explain(&error.into()), "cannot read: connection reset\nhint: try again");
+        let cause = std::io::Error::other("connection reset");
+        let error = vitrina_core::Error::fix("a.b", "cannot read: connection reset").caused_by(cause);
+        assert_eq!(explain(&error.into()), "cannot read: connection reset");
+    }
+}

@@ -1,0 +1,106 @@
+//! Logs of the services, on stderr: text for a terminal, one JSON object a line for programs.
+
+use std::fmt;
+use std::io::{self, IsTerminal};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::{JsonFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormattedFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::config::{LogFormat, LogSettings};
+
+pub(crate) fn start(settings: &LogSettings) {
+    start_with(settings.format, &settings.level.to_string());
+}
+
+/// `filter` is a level, or directives as tracing knows them.
+pub(crate) fn start_with(format: LogFormat, filter: &str) {
+    let terminal = io::stderr().is_terminal();
+    let json = match format {
+        LogFormat::Auto => !terminal,
+        LogFormat::Json => true,
+        LogFormat::Text => false,
+    };
+    // Statements have no place in a log, whatever its level: some set passwords.
+    let filter = EnvFilter::new(format!("{filter},sqlx::query=off"));
+    let builder = tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(filter);
+    if json {
+        builder.fmt_fields(JsonFields::new()).event_format(JsonLines).init();
+    } else {
+        let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        builder.with_ansi(colour).with_target(false).init();
+    }
+}
+
+/// `{"ts", "level", "msg", …}`: the fields of the enclosing spans and of the event, in one flat object.
+struct JsonLines;
+
+impl<S> FormatEvent<S, JsonFields> for JsonLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, JsonFields>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = Map::new();
+        let spans = context.event_scope().into_iter().flat_map(|scope| scope.from_root());
+        for span in spans {
+            let extensions = span.extensions();
+            let fields = extensions.get::<FormattedFields<JsonFields>>();
+            line.extend(fields.and_then(|fields| object(&fields.fields)).unwrap_or_default());
+        }
+        event.record(&mut Fields(&mut line));
+        let metadata = event.metadata();
+        line.insert("ts".to_owned(), Timestamp::now().to_string().into());
+        line.insert("level".to_owned(), metadata.level().as_str().to_lowercase().into());
+        line.insert("target".to_owned(), metadata.target().into());
+        writeln!(writer, "{}", Value::Object(line))
+    }
+}
+
+fn object(text: &str) -> Option<Map<String, Value>> {
+    serde_json::from_str(text).ok()
+}
+
+struct Fields<'a>(&'a mut Map<String, Value>);
+
+impl Fields<'_> {
+    fn insert(&mut self, field: &Field, value: Value) {
+        let name = if field.name() == "message" { "msg" } else { field.name() };
+        self.0.insert(name.to_owned(), value);
+    }
+}
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.insert(field, format!("{value:?}").into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.insert(field, value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.insert(field, value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.insert(field, value.into());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.insert(field, value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.insert(field, value.into());
+    }
+}

@@ -1,0 +1,113 @@
+//! The only place that prints: data on stdout as a table or JSON, talk on stderr.
+
+use std::io::{self, IsTerminal, Write};
+
+use clap::ValueEnum;
+use comfy_table::{ContentArrangement, Table, presets};
+use jiff::Timestamp;
+use serde::Serialize;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Format {
+    #[default]
+    Table,
+    Json,
+}
+
+impl Format {
+    /// Prints the document itself, or what a person would rather read.
+    pub(crate) fn show(self, document: &impl Serialize, text: impl FnOnce() -> String) {
+        match self {
+            Self::Table => print(&text()),
+            Self::Json => print(&serde_json::to_string_pretty(document).expect("documents have text keys")),
+        }
+    }
+}
+
+/// A reader who has seen enough and closed the pipe is no error.
+pub(crate) fn print(text: &str) {
+    let mut stdout = io::stdout().lock();
+    let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+}
+
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// One line that is written over in place on a terminal, and a line for every change elsewhere.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    shown: String,
+}
+
+impl Progress {
+    pub(crate) fn show(&mut self, text: String) {
+        if text == self.shown {
+            return;
+        }
+        let mut stderr = io::stderr().lock();
+        let _ = match stderr.is_terminal() {
+            true => write!(stderr, "\r\x1b[K{text}").and_then(|()| stderr.flush()),
+            false => writeln!(stderr, "{text}"),
+        };
+        self.shown = text;
+    }
+
+    /// Leaves the last line standing.
+    pub(crate) fn finish(&mut self) {
+        if !std::mem::take(&mut self.shown).is_empty() && io::stderr().is_terminal() {
+            say("");
+        }
+    }
+}
+
+pub(crate) fn table<const N: usize>(
+    header: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header).add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n")
+}
+
+/// `1,234,567`
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+pub(crate) fn seconds(milliseconds: u64) -> String {
+    format!("{:.2} s", milliseconds as f64 / 1000.0)
+}
+
+pub(crate) fn time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_numbers_are_grouped_by_thousands() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn a_table_has_no_frame_and_no_trailing_blanks() {
+        let shown = table(["name", "status"], [["film_dim".to_owned(), "IDLE".to_owned()]]);
+        assert_eq!(shown, "name      status\nfilm_dim  IDLE");
+    }
+}

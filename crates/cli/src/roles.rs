@@ -1,0 +1,147 @@
+//! The dedicated logins (R-SEC-2) as SQL: `vitrina` keeps the meta-store and writes the marts,
+//! `vitrina_reader` reads the sources and nothing else. `vitrina roles` prints it, the demo executes it.
+
+use anyhow::Result;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use crate::exit::Exit;
+
+pub(crate) const LOGIN: &str = "vitrina";
+pub(crate) const READER: &str = "vitrina_reader";
+
+#[derive(Debug, Clone)]
+pub(crate) struct Grants {
+    pub(crate) database: String,
+    /// What pipelines may read.
+    pub(crate) schemas: Vec<String>,
+    /// Where the marts are.
+    pub(crate) marts: String,
+}
+
+/// Passwords as SQL writes them: a literal, or a variable of psql.
+pub(crate) struct Passwords {
+    login: String,
+    reader: String,
+}
+
+impl Passwords {
+    /// Variables that psql fills in, so that no secret is printed.
+    pub(crate) fn of_psql() -> Self {
+        Self { login: ":'vitrina_password'".to_owned(), reader: ":'vitrina_reader_password'".to_owned() }
+    }
+
+    pub(crate) fn given(login: &str, reader: &str) -> Self {
+        Self { login: literal(login), reader: literal(reader) }
+    }
+}
+
+struct Statement {
+    /// The statement needs this schema to be there.
+    schema: Option<String>,
+    sql: String,
+}
+
+impl Grants {
+    pub(crate) fn render(&self, passwords: &Passwords) -> String {
+        let line = |statement: Statement| format!("{};\n", statement.sql);
+        let statements: String = self.statements(passwords).into_iter().map(line).collect();
+        format!(
+            "-- Run by an administrator who also runs `vitrina migrate`, in database {}, after all migrations:\n\
+             --   psql -v vitrina_password=… -v vitrina_reader_password=… -f roles.sql\n\
+             -- Repeatable. New tables of the same administrator are covered too.\n{statements}",
+            self.database
+        )
+    }
+
+    fn statements(&self, passwords: &Passwords) -> Vec<Statement> {
+        let database = quoted(&self.database);
+        let mut all = Vec::new();
+        for (role, password) in [(LOGIN, &passwords.login), (READER, &passwords.reader)] {
+            all.push(anywhere(format!(
+                "do $$ begin if to_regrole('{role}') is null then create role {role}; end if; end $$"
+            )));
+            all.push(anywhere(format!("alter role {role} with login password {password}")));
+        }
+        all.push(anywhere(format!("alter role {READER} set default_transaction_read_only = on")));
+        all.push(anywhere(format!("revoke temporary on database {database} from public")));
+        all.push(anywhere("revoke create on schema public from public".to_owned()));
+        all.push(anywhere(format!("grant connect, temporary on database {database} to {LOGIN}")));
+        all.push(anywhere(format!("grant connect on database {database} to {READER}")));
+        let write = "select, insert, update, delete on tables";
+        all.extend(grants("etl", LOGIN, &[write, "usage, select on sequences", "execute on functions"]));
+        all.extend(grants(&self.marts, LOGIN, &[write]));
+        all.extend(self.schemas.iter().flat_map(|schema| grants(schema, READER, &["select on tables"])));
+        all
+    }
+
+    /// Creates or alters the logins. Grants on schemas that are not there yet are left for the next time:
+    /// these schemas are the answer.
+    pub(crate) async fn apply(
+        &self,
+        connection: &mut PgConnection,
+        passwords: &Passwords,
+    ) -> Result<Vec<String>> {
+        self.execute(connection, passwords).await.map_err(|error| refused(&error))
+    }
+
+    async fn execute(
+        &self,
+        connection: &mut PgConnection,
+        passwords: &Passwords,
+    ) -> sqlx::Result<Vec<String>> {
+        let mut absent = Vec::new();
+        let mut transaction = connection.begin().await?;
+        for Statement { schema, sql } in self.statements(passwords) {
+            match schema {
+                Some(schema) if !exists(&mut transaction, &schema).await? => absent.push(schema),
+                _ => {
+                    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *transaction).await?;
+                }
+            }
+        }
+        transaction.commit().await?;
+        absent.dedup();
+        Ok(absent)
+    }
+}
+
+async fn exists(connection: &mut PgConnection, schema: &str) -> sqlx::Result<bool> {
+    let query = "select to_regnamespace(quote_ident($1)) is not null";
+    sqlx::query_scalar(query).bind(schema).fetch_one(connection).await
+}
+
+fn anywhere(sql: String) -> Statement {
+    Statement { schema: None, sql }
+}
+
+/// What is there now, and what the same administrator creates later.
+fn grants(schema: &str, role: &str, rights: &[&str]) -> Vec<Statement> {
+    let name = quoted(schema);
+    let mut all = vec![format!("grant usage on schema {name} to {role}")];
+    for right in rights {
+        let now = right.replace(" on ", " on all ");
+        all.push(format!("grant {now} in schema {name} to {role}"));
+        all.push(format!("alter default privileges in schema {name} grant {right} to {role}"));
+    }
+    all.into_iter().map(|sql| Statement { schema: Some(schema.to_owned()), sql }).collect()
+}
+
+/// The statement itself may hold a password, so only the server's words are repeated.
+fn refused(error: &sqlx::Error) -> anyhow::Error {
+    let exit = if matches!(error, sqlx::Error::Database(_)) { Exit::Refused } else { Exit::Failed };
+    exit.fault(format!(
+        "the logins cannot be created: {error}\nhint: let an administrator do it: a login that may create roles \
+         and owns the database"
+    ))
+}
+
+fn quoted(name: &str) -> String {
+    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+fn literal(text: &str) -> String {
+    let escaped = text.replace('\\', r"\\").replace('\'', "''");
+    format!("e'{escaped}'")
+}

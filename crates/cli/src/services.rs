@@ -1,0 +1,125 @@
+//! API and runner inside this process: started from the settings, stopped together.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use secrecy::ExposeSecret;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use vitrina_api::{ApiSettings, Server, SourceConnection};
+use vitrina_connectors::{Connection, Connections};
+use vitrina_runner::{Runner, RunnerSettings};
+
+use crate::config::Settings;
+use crate::context::connect;
+use crate::exit::Exit;
+
+/// For the API and its long polls.
+const API_SESSIONS: u32 = 10;
+/// What a runner needs beside those of its runs.
+const RUNNER_SESSIONS: u32 = 4;
+
+#[derive(Debug)]
+pub(crate) struct Services {
+    running: JoinSet<Result<()>>,
+    shutdown: CancellationToken,
+}
+
+impl Services {
+    pub(crate) fn new(shutdown: CancellationToken) -> Self {
+        Self { running: JoinSet::new(), shutdown }
+    }
+
+    /// Answers where it listens.
+    pub(crate) async fn start_api(&mut self, settings: &Settings) -> Result<SocketAddr> {
+        let store = connect(settings, "vitrina-api", API_SESSIONS).await?;
+        let server = Server::bind(api(settings), store).await?;
+        let address = server.local_addr();
+        let shutdown = self.shutdown.clone();
+        self.running.spawn(async move { Ok(server.serve(shutdown).await?) });
+        Ok(address)
+    }
+
+    pub(crate) async fn start_runner(&mut self, settings: &Settings) -> Result<()> {
+        let concurrent = u32::try_from(settings.runner.max_concurrent.get()).unwrap_or(u32::MAX / 4);
+        let store =
+            connect(settings, "vitrina-runner", concurrent.saturating_mul(2) + RUNNER_SESSIONS).await?;
+        store.check_schema().await?;
+        let runner = Runner::new(runner(settings), store);
+        let shutdown = self.shutdown.clone();
+        self.running.spawn(async move { Ok(runner.run(shutdown).await?) });
+        Ok(())
+    }
+
+    /// Until the shutdown, or until one of them ends by itself, which is a failure.
+    pub(crate) async fn one_ended(&mut self) -> Result<()> {
+        match self.running.join_next().await {
+            Some(ended) => ended?,
+            None => Ok(()),
+        }?;
+        match self.shutdown.is_cancelled() {
+            true => Ok(()),
+            false => Err(Exit::Failed.fault("a service ended by itself\nhint: its log says why")),
+        }
+    }
+
+    /// Asks all of them to end, and waits for it.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        self.shutdown.cancel();
+        let mut outcome = Ok(());
+        while let Some(ended) = self.running.join_next().await {
+            outcome = outcome.and(ended?);
+        }
+        outcome
+    }
+
+    /// The life of `serve`, `runner` and `up`.
+    pub(crate) async fn run(mut self) -> Result<Exit> {
+        let ended = self.one_ended().await;
+        let stopped = self.stop().await;
+        ended.and(stopped).map(|()| Exit::Done)
+    }
+}
+
+fn api(settings: &Settings) -> ApiSettings {
+    ApiSettings {
+        listen: settings.api.listen,
+        allowed_targets: settings.allowed_targets.clone(),
+        admin_token: settings.api.admin_token.clone(),
+        source_connections: sources(settings),
+    }
+}
+
+/// The Postgres databases that pipelines may read. The marts are written, under another login.
+pub(crate) fn sources(settings: &Settings) -> BTreeMap<String, SourceConnection> {
+    let is_source = |(name, connection): &(&String, &crate::config::Connection)| {
+        *name != "marts" && connection.url.expose_secret().starts_with("postgres")
+    };
+    let source = |(name, connection): (&String, &crate::config::Connection)| {
+        let crate::config::Connection { url, allowed_schemas } = connection.clone();
+        (name.clone(), SourceConnection { url, allowed_schemas })
+    };
+    settings.connections.iter().filter(is_source).map(source).collect()
+}
+
+fn runner(settings: &Settings) -> RunnerSettings {
+    let runner = &settings.runner;
+    RunnerSettings {
+        name: runner.name.clone(),
+        max_concurrent: runner.max_concurrent.get(),
+        poll_interval: runner.poll_interval,
+        lease: runner.lease,
+        shutdown_timeout: runner.shutdown_timeout,
+        allowed_targets: settings.allowed_targets.clone(),
+        connections: connections(settings),
+    }
+}
+
+fn connections(settings: &Settings) -> Connections {
+    let named = |(name, connection): (&String, &crate::config::Connection)| {
+        let crate::config::Connection { url, allowed_schemas } = connection.clone();
+        (name.clone(), Connection { name: name.clone(), url, allowed_schemas })
+    };
+    Connections(settings.connections.iter().map(named).collect())
+}

@@ -1,0 +1,99 @@
+//! The showpiece, from an empty directory to two proven marts and back.
+
+use nix::sys::signal::Signal;
+use rstest::rstest;
+
+use super::{Vitrina, place, stand_variables, vitrina};
+
+fn demo(directory: &std::path::Path, arguments: &[&str]) -> Vitrina {
+    let mut all = vec!["demo", "--dir", directory.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    all.extend(arguments);
+    vitrina(&all)
+}
+
+const SMALL: [&str; 4] = ["--films", "120", "--ratings", "600"];
+
+#[test]
+fn a_demo_proves_both_marts_a_second_one_reuses_it_and_clean_removes_it() {
+    let (_parent, directory) = place();
+    let once = [&SMALL[..], &["--once"]].concat();
+
+    let first = demo(&directory, &once).ends(0);
+    assert!(first.contains("(new)") && first.contains("sample cinema: 120 films, 600 ratings"), "{first}");
+    assert!(first.contains("film_dim_full: 120 rows read, 120 written, 0 unchanged"), "{first}");
+    assert!(first.contains("analytics.film_dim: 120 rows, equal to its source"), "{first}");
+    assert!(first.contains("analytics.film_rating_agg: "), "{first}");
+
+    let second = demo(&directory, &["--once"]).ends(0);
+    assert!(second.contains("(reused, with the data of last time)"), "{second}");
+    assert!(second.contains("film_dim_full: 120 rows read, 0 written, 120 unchanged"), "{second}");
+
+    vitrina(&["demo", "--clean", "--dir", directory.to_str().unwrap()]).ends(0);
+    assert!(!directory.exists());
+    vitrina(&["demo", "--clean", "--dir", directory.to_str().unwrap()]).ends(0);
+}
+
+#[test]
+fn a_demo_stays_for_its_visitors_until_it_is_told_to_stop() {
+    let (_parent, directory) = place();
+    let mut running = demo(&directory, &SMALL).start();
+    let printed = running.prints_until("Ctrl-C stops everything");
+    assert!(printed.len() <= 15, "{printed:#?}");
+
+    let suggested = printed.iter().filter(|line| line.starts_with("  VITRINA_API_URL="));
+    let suggested: Vec<&String> = suggested.collect();
+    assert_eq!(suggested.len(), 3, "{printed:#?}");
+    for command in suggested {
+        let typed = std::process::Command::new("sh").args(["-c", command]).current_dir("/").output().unwrap();
+        assert!(typed.status.success(), "{command}: {}", super::text(&typed.stderr));
+    }
+
+    let error = demo(&directory, &["--once"]).refuses(5);
+    assert!(error.contains("another demo uses"), "{error}");
+    vitrina(&["demo", "--clean", "--dir", directory.to_str().unwrap()]).refuses(5);
+
+    let api = printed.iter().find_map(|line| line.strip_prefix("API on ")?.split(',').next()).unwrap();
+    let doctor =
+        vitrina(&["doctor"]).variables(&stand_variables(&directory)).variable("VITRINA_API_URL", api).ends(0);
+    assert!(!doctor.contains("warn") && doctor.contains("its login cannot write"), "{doctor}");
+
+    running.signal(Signal::SIGTERM);
+    running.ends(0);
+    assert!(!directory.join("data/postmaster.pid").exists(), "the Postgres has been stopped");
+    vitrina(&["demo", "--clean", "--dir", directory.to_str().unwrap()]).ends(0);
+}
+
+#[test]
+fn a_demo_whose_usual_port_is_taken_finds_another() {
+    let (_parent, directory) = place();
+    // Whoever holds it, this test or another program: it is taken.
+    let _taken = std::net::TcpListener::bind("127.0.0.1:8080");
+    let path = directory.to_str().unwrap();
+    let printed = vitrina(&["demo", "--once", "--films", "1", "--dir", path]).ends(0);
+    assert!(printed.contains("API on http://127.0.0.1:") && !printed.contains(":8080"), "{printed}");
+}
+
+#[test]
+fn without_a_postgres_installation_the_demo_says_how_to_get_one() {
+    let (parent, directory) = place();
+    let error = demo(&directory, &["--once"]).variable("VITRINA_PG_BINDIR", parent.path()).refuses(4);
+    assert!(error.contains("VITRINA_PG_BINDIR"), "{error}");
+    assert!(!directory.exists(), "nothing is left behind");
+}
+
+#[rstest]
+#[case("/dev/null/demo")]
+#[case("/proc/demo")]
+fn a_directory_that_cannot_be_used_is_named(#[case] directory: &str) {
+    let error = demo(directory.as_ref(), &["--once"]).refuses(4);
+    assert!(error.contains(directory), "{error}");
+}
+
+#[test]
+fn a_directory_of_something_else_is_left_alone() {
+    let (parent, _) = place();
+    std::fs::write(parent.path().join("thesis.txt"), "years of work").unwrap();
+    demo(parent.path(), &["--once"]).refuses(4);
+    vitrina(&["demo", "--clean", "--dir", parent.path().to_str().unwrap()]).refuses(4);
+    assert!(parent.path().join("thesis.txt").exists());
+}

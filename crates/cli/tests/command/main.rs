@@ -1,0 +1,147 @@
+//! The real binary, as a person or a script meets it: what it prints, and with which code it ends.
+#![expect(clippy::unwrap_used, reason = "verbs of tests may fail as loudly as tests")]
+
+mod demo;
+mod meta_store;
+mod plain;
+mod stand;
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+/// A command whose environment holds nothing of the machine's settings, in an empty directory.
+struct Vitrina {
+    command: Command,
+    directory: TempDir,
+}
+
+fn vitrina(arguments: &[&str]) -> Vitrina {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vitrina"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("VITRINA_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).current_dir(directory.path()).env("RUST_BACKTRACE", "1");
+    Vitrina { command, directory }
+}
+
+impl Vitrina {
+    fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    fn variables(self, all: &[(String, String)]) -> Self {
+        all.iter().fold(self, |vitrina, (name, value)| vitrina.variable(name, value))
+    }
+
+    fn file(self, name: &str, text: &str) -> Self {
+        std::fs::write(self.directory.path().join(name), text).unwrap();
+        self
+    }
+
+    fn output(mut self) -> Output {
+        self.command.output().unwrap()
+    }
+
+    /// What it prints when it ends with this code.
+    fn ends(self, code: i32) -> String {
+        let output = self.output();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{stdout}\n{stderr}");
+        stdout
+    }
+
+    /// The one error it ends with: clear, with a hint, and without a backtrace.
+    fn refuses(self, code: i32) -> String {
+        let output = self.output();
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{}\n{stderr}", text(&output.stdout));
+        let error = stderr.find("error: ").map(|place| stderr[place..].to_owned()).expect(&stderr);
+        assert!(error.contains("\nhint: "), "{stderr}");
+        assert_eq!(stderr.matches("error: ").count(), 1, "{stderr}");
+        assert!(!stderr.contains("backtrace") && !stderr.contains("panicked"), "{stderr}");
+        error
+    }
+
+    /// Starts it and leaves it running.
+    fn start(mut self) -> Running {
+        let child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Running { child, _directory: self.directory }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A running command, killed if the test ends before it.
+struct Running {
+    child: Child,
+    _directory: TempDir,
+}
+
+impl Running {
+    /// All that comes on stdout up to the line with `mark`.
+    fn prints_until(&mut self, mark: &str) -> Vec<String> {
+        lines_until(self.child.stdout.as_mut().unwrap(), mark)
+    }
+
+    fn says_until(&mut self, mark: &str) -> Vec<String> {
+        lines_until(self.child.stderr.as_mut().unwrap(), mark)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    fn ends(mut self, code: i32) {
+        let mut rest = String::new();
+        self.child.stderr.as_mut().unwrap().read_to_string(&mut rest).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(code), "{rest}");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Byte by byte, so that what follows stays for the next reader.
+fn lines_until(pipe: &mut impl Read, mark: &str) -> Vec<String> {
+    let mut reader = BufReader::with_capacity(1, pipe);
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        assert_ne!(reader.read_line(&mut line).unwrap(), 0, "{mark:?} is not among {lines:?}");
+        lines.push(line.trim_end().to_owned());
+        if line.contains(mark) {
+            return lines;
+        }
+    }
+}
+
+/// A directory that the user of a private Postgres can enter, and the path of a demo in it.
+fn place() -> (TempDir, PathBuf) {
+    use std::os::unix::fs::PermissionsExt;
+    let open = std::fs::Permissions::from_mode(0o755);
+    let directory = tempfile::Builder::new().permissions(open).tempdir().unwrap();
+    let path = directory.path().join("demo");
+    (directory, path)
+}
+
+/// The variables of a stand, as a script would export them.
+fn stand_variables(directory: &Path) -> Vec<(String, String)> {
+    let variables = dotenvy::from_path_iter(directory.join("stand.env")).unwrap();
+    variables.map(Result::unwrap).collect()
+}

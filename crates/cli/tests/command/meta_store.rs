@@ -1,0 +1,102 @@
+//! What the services say when the meta-store is not as it should be.
+
+use std::net::TcpListener;
+
+use rstest::rstest;
+use vitrina_testbed::Database;
+
+use super::{Vitrina, vitrina};
+
+fn on(db: &Database, arguments: &[&str]) -> Vitrina {
+    vitrina(arguments).variable("VITRINA_DATABASE_URL", db.url())
+}
+
+#[tokio::test]
+async fn migrate_prints_what_is_applied_and_may_be_repeated() {
+    let db = Database::fresh().await;
+    let first = on(&db, &["migrate", "-o", "json"]).ends(0);
+    assert!(first.contains("\"applied\""), "{first}");
+    assert_eq!(on(&db, &["migrate", "-o", "json"]).ends(0), first);
+    assert!(on(&db, &["migrate"]).ends(0).starts_with("schema etl is up to date: "));
+}
+
+#[rstest]
+#[case("migrate")]
+#[case("serve")]
+#[case("runner")]
+#[case("up")]
+fn an_unreachable_database_is_named_without_its_password(#[case] command: &str) {
+    let url = "postgres://vitrina:s3cret@127.0.0.1:1/cinema";
+    let error = vitrina(&[command]).variable("VITRINA_DATABASE_URL", url).refuses(4);
+    assert!(error.contains("127.0.0.1:1/cinema") && !error.contains("s3cret"), "{error}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_refused_by_the_server_and_said_so() {
+    let db = Database::fresh().await;
+    let url = db.url_as("vitrina_nobody", "s3cret");
+    let error = vitrina(&["serve"]).variable("VITRINA_DATABASE_URL", url).refuses(4);
+    assert!(error.contains("refuses the login") && !error.contains("s3cret"), "{error}");
+}
+
+#[rstest]
+#[case("serve")]
+#[case("runner")]
+#[tokio::test]
+async fn a_database_that_was_never_migrated_is_refused(#[case] command: &str) {
+    let db = Database::fresh().await;
+    assert!(on(&db, &[command]).refuses(4).contains("hint: run `vitrina migrate`"));
+}
+
+#[rstest]
+#[case("serve")]
+#[case("runner")]
+#[tokio::test]
+async fn an_older_and_a_newer_schema_are_refused(#[case] command: &str) {
+    let db = Database::fresh().await;
+    on(&db, &["migrate"]).ends(0);
+    db.execute(
+        "insert into etl.etl_migrations (version, description, success, checksum, execution_time)
+         values (9999, 'later', true, '', 0)",
+    )
+    .await;
+    assert!(on(&db, &[command]).refuses(4).contains("newer than this vitrina"));
+    db.execute("delete from etl.etl_migrations where version > 3").await;
+    assert!(on(&db, &[command]).refuses(4).contains("older than this vitrina"));
+}
+
+#[tokio::test]
+async fn a_taken_port_is_named() {
+    let db = Database::fresh().await;
+    on(&db, &["migrate"]).ends(0);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    assert!(on(&db, &["serve", "--listen", &address]).refuses(4).contains(&address));
+}
+
+#[tokio::test]
+async fn an_api_for_other_machines_needs_a_token() {
+    let db = Database::fresh().await;
+    on(&db, &["migrate"]).ends(0);
+    assert!(on(&db, &["serve", "--listen", "0.0.0.0:0"]).refuses(4).contains("VITRINA_ADMIN_TOKEN"));
+}
+
+#[tokio::test]
+async fn doctor_finds_a_source_login_that_may_write_and_a_missing_schema() {
+    let db = Database::fresh().await;
+    db.execute("create schema content; create table content.film_work (id int)").await;
+    let doctor = || {
+        on(&db, &["doctor"])
+            .variable("VITRINA_CONNECTIONS_CINEMA_URL", db.url())
+            .variable("VITRINA_API_URL", "http://127.0.0.1:1")
+    };
+    let report = doctor().ends(4);
+    assert!(report.contains("FAIL  schema: the meta-store has no schema etl yet"), "{report}");
+    on(&db, &["migrate"]).ends(0);
+    let report = doctor().ends(4);
+    assert!(report.contains("FAIL  source cinema: its login may write content.film_work"), "{report}");
+    assert!(report.contains("warn  source cinema: its login may read etl."), "{report}");
+    assert!(report.contains("warn  API: cannot reach the API at http://127.0.0.1:1/"), "{report}");
+    assert!(report.contains("warn  runners: none is alive"), "{report}");
+    assert!(report.contains("ok    marts: they are in the meta-store's database"), "{report}");
+}

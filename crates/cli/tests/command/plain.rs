@@ -1,0 +1,111 @@
+//! Commands that need neither database nor API.
+
+use std::net::TcpListener;
+
+use rstest::rstest;
+
+use super::vitrina;
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    assert_eq!(vitrina(&["--version"]).ends(0).trim(), concat!("vitrina ", env!("CARGO_PKG_VERSION")));
+}
+
+#[rstest]
+#[case(&["no-such-command"])]
+#[case(&["run"])]
+#[case(&["run", "film_dim_full", "--mode", "partly"])]
+#[case(&["run", "film_dim_full", "--timeout", "5s"])]
+#[case(&["demo", "--once", "migrate"])]
+fn wrong_usage_ends_with_2(#[case] arguments: &[&str]) {
+    vitrina(arguments).ends(2);
+}
+
+#[rstest]
+#[case(&["migrate"])]
+#[case(&["serve"])]
+#[case(&["runner"])]
+#[case(&["up"])]
+#[case(&["demo", "migrate"])]
+fn a_command_that_needs_a_database_says_how_to_name_one(#[case] arguments: &[&str]) {
+    assert!(vitrina(arguments).refuses(2).contains("VITRINA_DATABASE_URL"));
+}
+
+#[test]
+fn an_unknown_key_in_the_configuration_is_an_error_with_its_line() {
+    let error = vitrina(&["status"]).file("vitrina.toml", "[api]\nlisen = '127.0.0.1:1'\n").refuses(2);
+    assert!(
+        error.starts_with("error: vitrina.toml:2: api.lisen: unknown key\nhint: did you mean api.listen?"),
+        "{error}"
+    );
+}
+
+#[rstest]
+#[case("table")]
+#[case("json")]
+fn config_show_masks_secrets_and_names_origins(#[case] format: &str) {
+    let shown = vitrina(&["config", "show", "--origin", "-o", format])
+        .variable("VITRINA_DATABASE_URL", "postgres://vitrina:s3cret@db/cinema")
+        .variable("VITRINA_ADMIN_TOKEN", "s3cret")
+        .ends(0);
+    assert!(!shown.contains("s3cret"), "{shown}");
+    assert!(shown.contains("postgres://vitrina:***@db/cinema"), "{shown}");
+    assert!(shown.contains("environment VITRINA_DATABASE_URL"), "{shown}");
+}
+
+#[test]
+fn the_reference_lists_every_setting() {
+    assert!(vitrina(&["config", "reference"]).ends(0).contains("| `api.listen` | `VITRINA_API_LISTEN` |"));
+}
+
+#[test]
+fn roles_prints_sql_for_the_named_schemas_without_a_password() {
+    let sql = vitrina(&["roles", "--database", "Films", "--schemas", "a,b", "--marts", "m"]).ends(0);
+    for statement in [
+        "alter role vitrina with login password :'vitrina_password';",
+        "alter role vitrina_reader with login password :'vitrina_reader_password';",
+        "alter role vitrina_reader set default_transaction_read_only = on;",
+        "revoke temporary on database \"Films\" from public;",
+        "grant select on all tables in schema a to vitrina_reader;",
+        "alter default privileges in schema b grant select on tables to vitrina_reader;",
+        "grant select, insert, update, delete on all tables in schema m to vitrina;",
+        "grant execute on all functions in schema etl to vitrina;",
+    ] {
+        assert!(sql.contains(statement), "{statement} is not in\n{sql}");
+    }
+    for line in sql.lines().filter(|line| line.contains("vitrina_reader")) {
+        assert!(!line.contains("etl") && !line.contains("auth"), "{line}");
+    }
+}
+
+#[test]
+fn completions_are_a_script_of_the_shell() {
+    assert!(vitrina(&["completions", "bash"]).ends(0).contains("_vitrina"));
+}
+
+#[rstest]
+#[case(&["status"])]
+#[case(&["run", "film_dim_full", "--watch"])]
+#[case(&["health"])]
+fn an_api_that_is_not_there_is_named_with_its_address(#[case] arguments: &[&str]) {
+    let error = vitrina(arguments).variable("VITRINA_API_URL", "http://127.0.0.1:1").refuses(4);
+    assert!(
+        error.starts_with("error: cannot reach the API at http://127.0.0.1:1/: Connection refused"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_server_that_is_not_vitrina_is_told_apart() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let stranger = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut call, _) = listener.accept().unwrap();
+        let _ = call.read(&mut [0; 4096]).unwrap();
+        call.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello").unwrap();
+    });
+    let error = vitrina(&["status"]).variable("VITRINA_API_URL", url).refuses(4);
+    assert!(error.contains("answers 200 OK, but not as Vitrina's API does"), "{error}");
+    stranger.join().unwrap();
+}

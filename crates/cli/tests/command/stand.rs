@@ -1,0 +1,111 @@
+//! A stand put together step by step, as `make up` does it, and the commands that operate it.
+
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use sqlx::{Connection, PgConnection};
+
+use super::{Vitrina, place, stand_variables, vitrina};
+
+struct Stand {
+    variables: Vec<(String, String)>,
+}
+
+impl Stand {
+    fn start(directory: &Path) -> Self {
+        vitrina(&["demo", "postgres", "start", "--dir", directory.to_str().unwrap()]).ends(0);
+        let stand = Self { variables: stand_variables(directory) };
+        for step in
+            [&["migrate"][..], &["demo", "migrate"], &["demo", "roles"], &["demo", "seed", "--films", "50"]]
+        {
+            stand.as_owner(step).ends(0);
+        }
+        stand
+    }
+
+    fn vitrina(&self, arguments: &[&str]) -> Vitrina {
+        vitrina(arguments).variables(&self.variables)
+    }
+
+    fn as_owner(&self, arguments: &[&str]) -> Vitrina {
+        self.vitrina(arguments).variable("VITRINA_DATABASE_URL", self.owner())
+    }
+
+    fn owner(&self) -> &str {
+        &self.variables.iter().find(|(name, _)| name == "CINEMA_ADMIN_URL").unwrap().1
+    }
+
+    async fn owner_session(&self) -> PgConnection {
+        PgConnection::connect(self.owner()).await.unwrap()
+    }
+}
+
+/// The address in a log line of the API.
+fn address(line: &str) -> String {
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!(line["msg"], "the API listens");
+    line["address"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_stand_of_single_steps_is_operated_from_the_command_line() {
+    let (_parent, directory) = place();
+    let stand = Stand::start(&directory);
+    let mut up = stand.vitrina(&["up", "--listen", "127.0.0.1:0"]).start();
+    let api = address(up.says_until("the API listens").last().unwrap());
+    let ask = |arguments: &[&str]| vitrina(arguments).variable("VITRINA_API_URL", format!("http://{api}"));
+
+    // The login of the services may write marts and nothing else; the runs below are its proof.
+    stand.as_owner(&["demo", "verify"]).ends(3);
+    ask(&["health"]).ends(0);
+    for pipeline in ["film_dim_full", "film_rating_agg_full"] {
+        assert!(ask(&["run", pipeline, "--watch", "--timeout", "60s"]).ends(0).contains("is SUCCESS: "));
+    }
+    assert!(stand.as_owner(&["demo", "verify"]).ends(0).contains("film_dim: 50 rows, equal to its source"));
+    let status: serde_json::Value =
+        serde_json::from_str(&ask(&["status", "film_dim_full", "-o", "json"]).ends(0)).unwrap();
+    assert_eq!((&status["status"], &status["last_run"]["rows_read"]), (&"IDLE".into(), &50.into()));
+    assert!(ask(&["runs", "film_dim_full"]).ends(0).lines().count() == 2);
+
+    ask(&["cancel", "film_dim_full"]).refuses(5);
+    assert!(ask(&["disable", "film_dim_full"]).ends(0).contains("film_dim_full: IDLE, disabled"));
+    assert!(ask(&["run", "film_dim_full"]).refuses(5).contains("disabled"));
+    ask(&["enable", "film_dim_full"]).ends(0);
+    assert!(ask(&["pause", "film_dim_full"]).ends(0).contains("film_dim_full: PAUSED"));
+    assert_eq!(ask(&["status", "no_such_pipeline"]).output().status.code(), Some(1));
+
+    a_watched_run_can_be_left(&stand, ask).await;
+    a_failed_run_ends_with_its_reason(&stand, ask).await;
+
+    up.signal(Signal::SIGINT);
+    up.ends(0);
+    let path = directory.to_str().unwrap();
+    vitrina(&["demo", "postgres", "stop", "--dir", path]).ends(0);
+    assert!(directory.exists());
+    vitrina(&["demo", "postgres", "stop", "--clean", "--dir", path]).ends(0);
+    assert!(!directory.exists());
+}
+
+/// A lock on the source holds the run, and nothing else, until the test lets go.
+async fn a_watched_run_can_be_left(stand: &Stand, ask: impl Fn(&[&str]) -> Vitrina) {
+    let mut owner = stand.owner_session().await;
+    sqlx::raw_sql("begin; lock table content.film_work").execute(&mut owner).await.unwrap();
+    let watch = ["run", "film_dim_full", "--watch"];
+    let mut watching = ask(&watch).start();
+    watching.says_until("RUNNING");
+    watching.signal(Signal::SIGINT);
+    watching.ends(130);
+    assert!(ask(&[&watch[..], &["--timeout", "1ms"]].concat()).refuses(124).contains("the run goes on"));
+    ask(&["run", "film_dim_full", "--on-active", "reject"]).refuses(5);
+    owner.close().await.unwrap();
+    ask(&watch).ends(0);
+}
+
+async fn a_failed_run_ends_with_its_reason(stand: &Stand, ask: impl Fn(&[&str]) -> Vitrina) {
+    let mut owner = stand.owner_session().await;
+    let revoke = "revoke select on ugc.ratings from vitrina_reader";
+    sqlx::raw_sql(revoke).execute(&mut owner).await.unwrap();
+    let error = ask(&["run", "film_rating_agg_full", "--watch"]).refuses(1);
+    assert!(error.contains("permission denied for table ratings"), "{error}");
+    owner.close().await.unwrap();
+}
