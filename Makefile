@@ -35,6 +35,11 @@ test: bootstrap ## all tests, against a Postgres that lives as long as they do
 check: bootstrap ## formatting, lints, licences, Dockerfile, compose file, shell scripts
 	@scripts/check
 
+.PHONY: bench
+bench: bootstrap ## workloads of the release binary beside their limits (ONLY=full-empty, SCALE=0.1)
+	@cargo build --release --package vitrina-cli --package vitrina-bench
+	@VITRINA_BIN=$(CARGO_TARGET_DIR)/release/vitrina ONLY='$(ONLY)' SCALE='$(or $(SCALE),1)' $(CARGO_TARGET_DIR)/release/vitrina-bench
+
 .PHONY: build
 build: bootstrap ## the vitrina binary, in the dev profile that the tests use too
 	@cargo build --package vitrina-cli --bin vitrina

@@ -1,0 +1,38 @@
+//! `make bench`: real runs of the release binary, each beside a limit measured in the same run, because
+//! the machine's own speed varies. ONLY=<workload> runs one, SCALE=0.1 a smaller size.
+#![allow(clippy::print_stdout)] // its table is its output
+
+mod ground;
+mod report;
+mod runner_process;
+mod workloads;
+
+use anyhow::{Context, Result};
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let only = std::env::var("ONLY").ok().filter(|only| !only.is_empty());
+    let scale: f64 =
+        std::env::var("SCALE").unwrap_or_else(|_| "1".into()).parse().context("SCALE is a number")?;
+    let chosen: Vec<_> = workloads::ALL
+        .iter()
+        .filter(|workload| only.as_deref().is_none_or(|only| only == workload.name))
+        .collect();
+    let known = workloads::ALL.iter().map(|workload| workload.name).collect::<Vec<_>>().join(", ");
+    anyhow::ensure!(
+        !chosen.is_empty(),
+        "no workload is called {:?}: one of {known}",
+        only.unwrap_or_default()
+    );
+
+    let ground = ground::Ground::prepare(scale).await?;
+    let mut results = Vec::new();
+    for workload in chosen {
+        eprintln!("{} …", workload.name);
+        results.push(workload.measure(&ground).await.with_context(|| workload.name)?);
+    }
+    ground.clear().await?;
+    report::write(&results)?;
+    print!("{}", report::table(&results));
+    Ok(())
+}

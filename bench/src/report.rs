@@ -1,0 +1,48 @@
+//! A table for people and one JSON file a workload for programs.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Measured {
+    pub(crate) workload: String,
+    pub(crate) rows: u64,
+    pub(crate) seconds: f64,
+    pub(crate) limit_seconds: f64,
+    pub(crate) ratio: f64,
+    pub(crate) cpu_seconds: f64,
+    pub(crate) peak_rss_mb: f64,
+}
+
+pub(crate) fn write(results: &[Measured]) -> Result<()> {
+    let folder = PathBuf::from("target/bench");
+    fs::create_dir_all(&folder)?;
+    for result in results {
+        fs::write(
+            folder.join(format!("{}.json", result.workload)),
+            serde_json::to_string_pretty(result)? + "\n",
+        )?;
+    }
+    Ok(())
+}
+
+pub(crate) fn table(results: &[Measured]) -> String {
+    let mut out = format!(
+        "{:<16} {:>10} {:>9} {:>10} {:>9} {:>7} {:>8} {:>9}\n",
+        "workload", "rows", "seconds", "rows/s", "limit s", "ratio", "cpu s", "peak MB"
+    );
+    for r in results {
+        let rate = r.rows as f64 / r.seconds;
+        writeln!(
+            out,
+            "{:<16} {:>10} {:>9.2} {:>10.0} {:>9.2} {:>7.2} {:>8.2} {:>9.1}",
+            r.workload, r.rows, r.seconds, rate, r.limit_seconds, r.ratio, r.cpu_seconds, r.peak_rss_mb
+        )
+        .expect("a string takes everything");
+    }
+    out
+}

@@ -1,0 +1,70 @@
+//! The release binary's runner as a process of its own, with the time and memory it took.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use vitrina_core::{OnActive, RunStatus};
+use vitrina_store::{PipelineRef, RunRecord, RunRequest, Store};
+
+pub(crate) struct RunnerProcess {
+    child: Child,
+}
+
+/// What a runner has used so far.
+pub(crate) struct Usage {
+    pub(crate) cpu_seconds: f64,
+    pub(crate) peak_rss_mb: f64,
+}
+
+impl RunnerProcess {
+    pub(crate) fn start(url: &str) -> Result<Self> {
+        let program =
+            std::env::var("VITRINA_BIN").context("VITRINA_BIN names the release binary: run `make bench`")?;
+        let child = Command::new(Path::new(&program))
+            .arg("runner")
+            .env("VITRINA_DATABASE_URL", url)
+            .env("VITRINA_CONNECTIONS_CINEMA_URL", url)
+            .env("VITRINA_RUNNER_NAME", "bench")
+            .env("VITRINA_LOG_LEVEL", "warn")
+            .stdin(Stdio::null())
+            .spawn()?;
+        Ok(Self { child })
+    }
+
+    /// Requests a run and waits for its end.
+    pub(crate) async fn run(&self, store: &Store, pipeline: &str) -> Result<RunRecord> {
+        let mut wakeups = store.wakeups().await?;
+        let id = store.pipeline(&PipelineRef::from(pipeline)).await?.config.id;
+        let run =
+            store.request_run(id, OnActive::Reject, &RunRequest::default()).await?.run.context("a run")?;
+        loop {
+            wakeups.next().await;
+            let record = store.run(run).await?.context("the run")?;
+            if !record.status.is_open() {
+                ensure!(record.status == RunStatus::Success, "{pipeline}: {:?}", record.error);
+                return Ok(record);
+            }
+        }
+    }
+
+    pub(crate) fn usage(&self) -> Result<Usage> {
+        let pid = self.child.id();
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
+        let kilobytes: f64 = peak.trim().trim_end_matches("kB").trim().parse()?;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let fields: Vec<&str> = stat.rsplit(')').next().context("stat")?.split_whitespace().collect();
+        let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
+        // The unit of /proc/<pid>/stat is USER_HZ, which is 100 on every Linux this runs on.
+        Ok(Usage { cpu_seconds: ticks / 100.0, peak_rss_mb: kilobytes / 1024.0 })
+    }
+}
+
+impl Drop for RunnerProcess {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
