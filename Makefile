@@ -10,7 +10,7 @@ export RUSTC_WORKSPACE_WRAPPER := $(CURDIR)/scripts/rustc
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
 vitrina := $(CARGO_TARGET_DIR)/debug/vitrina
-with_postgres := $(CARGO_TARGET_DIR)/debug/with-postgres
+with_postgres := $(CARGO_TARGET_DIR)/debug/with_postgres
 # Passed on to the command a target runs: make demo ARGS=--once
 ARGS ?=
 
@@ -28,7 +28,7 @@ test: bootstrap ## all tests, against a Postgres that lives as long as they do
 	@if command -v cargo-nextest >/dev/null; then \
 	  $(with_postgres) cargo nextest run --workspace $(ARGS) && cargo test --workspace --doc; \
 	else \
-	  $(with_postgres) cargo test --workspace $(ARGS); \
+	  $(with_postgres) cargo test --workspace --no-fail-fast $(ARGS); \
 	fi
 
 .PHONY: check
@@ -42,7 +42,7 @@ bench: bootstrap ## workloads of the release binary beside their limits (ONLY=fu
 
 .PHONY: build
 build: bootstrap ## the vitrina binary, in the dev profile that the tests use too
-	@cargo build --package vitrina-cli --bin vitrina
+	@cargo build --workspace --bin vitrina
 
 .PHONY: up
 up: ## the whole stand: by docker compose where Docker answers, else as local processes

@@ -97,3 +97,45 @@ fn the_drawing_of_states_names_every_status() {
         assert!(text.contains(status), "{status}");
     }
 }
+
+#[test]
+fn the_api_page_lists_exactly_the_calls_of_the_openapi_document() {
+    let text = fs::read_to_string(root().join("crates/api/openapi.json")).expect("the golden file");
+    let document: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let paths = document["paths"].as_object().expect("paths");
+    let described: BTreeSet<String> = paths
+        .iter()
+        .flat_map(|(path, calls)| {
+            let methods = calls.as_object().expect("calls").keys();
+            methods.map(move |method| {
+                format!("{} {}", method.to_uppercase(), path.trim_start_matches("/api/v1"))
+            })
+        })
+        .collect();
+    let page = fs::read_to_string(root().join("docs/api.md")).expect("docs/api.md");
+    let rows = page.lines().filter(|line| {
+        line.starts_with("| GET") || line.starts_with("| POST") || line.starts_with("| DELETE")
+    });
+    let listed: BTreeSet<String> =
+        rows.map(|row| row.split('|').nth(1).expect("a call").replace('`', "").trim().to_owned()).collect();
+    assert_eq!(listed, described);
+}
+
+#[test]
+fn the_configuration_page_holds_the_reference_that_the_binary_prints() {
+    let binary = std::env::current_exe()
+        .expect("this test")
+        .parent()
+        .and_then(Path::parent)
+        .expect("a folder")
+        .join("vitrina");
+    let output = std::process::Command::new(&binary).args(["config", "reference"]).output();
+    let reference =
+        String::from_utf8(output.expect("build the binary first: make build").stdout).expect("text");
+    assert!(reference.contains("database_url"));
+    let page = fs::read_to_string(root().join("docs/configuration.md")).expect("docs/configuration.md");
+    assert!(
+        page.contains(reference.trim()),
+        "docs/configuration.md differs from `vitrina config reference`:\n{reference}"
+    );
+}

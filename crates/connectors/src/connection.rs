@@ -34,6 +34,17 @@ impl Connections {
         })
     }
 
+    /// Tries every Postgres connection once; answers what each of them says, `None` for nothing wrong.
+    pub async fn probe(&self) -> BTreeMap<String, Option<Error>> {
+        let postgres =
+            self.0.values().filter(|connection| connection.url.expose_secret().starts_with("postgres"));
+        let probes = postgres.map(async |connection| {
+            let opened = Session::open(connection, End::Sink, "vitrina/probe").await;
+            (connection.name.clone(), opened.err())
+        });
+        futures_util::future::join_all(probes).await.into_iter().collect()
+    }
+
     pub fn names(&self) -> Vec<String> {
         self.0.keys().cloned().collect()
     }

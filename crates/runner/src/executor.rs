@@ -10,7 +10,8 @@ use tracing::Instrument;
 use uuid::Uuid;
 use vitrina_connectors::{sinks, sources, transforms};
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Counts, Error, Remedy, Result, Sink, Source, Timings, Transform, Written,
+    Batch, Checkpoint, Commit, Counts, Error, Remedy, Result, Sink, Source, Timings, Transform, Violation,
+    Written,
 };
 use vitrina_store::{Claim, Store};
 
@@ -134,6 +135,7 @@ impl Executor {
     async fn open(&self, claim: &Claim) -> Result<Stations> {
         let (pipeline, lease) = (&claim.pipeline, &claim.lease);
         let (connections, allowed_targets) = (&self.settings.connections, &self.settings.allowed_targets);
+        refuse_violations(pipeline.violations(allowed_targets).as_slice())?;
         let transforms = transforms::open(pipeline)?;
         let order = sinks::Order {
             pipeline,
@@ -243,6 +245,13 @@ impl Executor {
             }
         }
     }
+}
+
+/// The contract of pipeline and plan, again: rows of the meta-store may be written past the API.
+fn refuse_violations(found: &[Violation]) -> Result<()> {
+    let Some(first) = found.first() else { return Ok(()) };
+    let all = found.iter().map(|violation| format!("{}: {}", violation.field, violation.message));
+    Err(Error::fix(first.code, all.collect::<Vec<_>>().join("\n")))
 }
 
 async fn transform(batch: Batch, transforms: &mut [Box<dyn Transform>]) -> Result<Batch> {

@@ -1,6 +1,7 @@
 //! Keeps one runner turning: announce, dispatch, wait for a reason to turn again. A turn never
 //! fails for good: while the meta-store is away the runner waits and goes on by itself.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
-use vitrina_core::{Error, Result};
+use vitrina_core::{Error, Remedy, Result};
 use vitrina_store::{Store, Wakeups};
 
 use crate::RunnerSettings;
@@ -28,6 +29,7 @@ impl Runner {
     /// Works until `shutdown`, then finishes the batches under way and gives its pipelines back.
     pub async fn run(self, shutdown: CancellationToken) -> Result<()> {
         let mut dispatcher = self.dispatcher(shutdown.child_token()).await?;
+        self.look_around().await?;
         let wake = Arc::new(Notify::new());
         let mut listening = JoinSet::new();
         listening.spawn(listen(self.wakeups().await?, Arc::clone(&wake)));
@@ -66,6 +68,24 @@ impl Runner {
         Ok(Dispatcher::new(Arc::clone(&self.settings), self.store.clone(), installation, shutdown))
     }
 
+    /// Announces the runner with what it finds at its connections. A server that is away now may be
+    /// back when a pipeline needs it: the runner starts all the same, and says so.
+    async fn look_around(&self) -> Result<()> {
+        let found = self.settings.connections.probe().await;
+        for (connection, problem) in &found {
+            if let Some(error) = problem {
+                tracing::warn!(connection, %error, "a connection does not work");
+            }
+        }
+        let health: BTreeMap<_, _> =
+            found.iter().map(|(name, problem)| (name.clone(), problem.as_ref().map(what_is_wrong))).collect();
+        self.store
+            .announce(&self.settings.abilities(), self.settings.max_concurrent, 0)
+            .await
+            .map_err(meta_store)?;
+        self.store.note_health(&self.settings.name, &health).await.map_err(meta_store)
+    }
+
     async fn wakeups(&self) -> Result<Wakeups> {
         self.store.wakeups().await.map_err(meta_store)
     }
@@ -100,6 +120,10 @@ impl Runner {
         let farewell = self.store.farewell(&self.settings.name);
         timeout(Duration::from_secs(2), farewell).await.ok();
     }
+}
+
+fn what_is_wrong(error: &Error) -> &'static str {
+    if error.remedy == Remedy::Release { "unreachable" } else { "refused" }
 }
 
 /// In a task of its own, because waiting for a notification must not be interrupted half-way.

@@ -11,7 +11,7 @@ create table etl.etl_runners (
     connections text[] not null default '{}',
     python_tasks text[] not null default '{}',
     status text not null default 'READY' check (status in ('READY', 'DRAINING', 'STOPPED')),
-    -- What the runner saw when it last looked at its sinks and sources: {connection: {ok, error}}.
+    -- What the runner found at its connections when it started: {connection: what is wrong, or null}.
     health jsonb not null default '{}',
     started_at timestamptz not null default clock_timestamp(),
     heartbeat_at timestamptz not null default clock_timestamp()

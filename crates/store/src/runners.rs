@@ -1,5 +1,7 @@
 //! Who works here: runners announce themselves and what they can run.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -51,6 +53,20 @@ impl Store {
         .bind(&runner.python_tasks)
         .execute(&self.pool)
         .await?;
+        Ok(())
+    }
+
+    /// What a runner found at its connections when it started: what is wrong, or null.
+    pub async fn note_health(
+        &self,
+        runner: &str,
+        health: &BTreeMap<String, Option<&'static str>>,
+    ) -> Result<()> {
+        sqlx::query("update etl.etl_runners set health = $2 where name = $1")
+            .bind(runner)
+            .bind(serde_json::to_value(health)?)
+            .execute(&self.pool)
+            .await?;
         Ok(())
     }
 

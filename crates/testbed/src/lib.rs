@@ -2,7 +2,9 @@
 //! that ends with the test process. Whatever goes wrong here is a panic: the reader is a test.
 
 mod database;
+mod http;
 mod server;
 
 pub use database::Database;
+pub use http::http_client;
 pub use server::{DATABASE_URL, throwaway_cluster};

@@ -1,4 +1,4 @@
-//! `with-postgres` gives a command a server, hands over its end, and leaves nothing behind.
+//! `with_postgres` gives a command a server, hands over its end, and leaves nothing behind.
 #![expect(clippy::unwrap_used, reason = "verbs of tests may fail as loudly as tests")]
 
 use std::fs::{self, Permissions};
@@ -16,7 +16,7 @@ fn open_directory() -> TempDir {
 }
 
 fn with_postgres(directory: &TempDir, script: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_with-postgres"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_with_postgres"));
     command.args(["sh", "-c", script]).env("TMPDIR", directory.path()).stdin(Stdio::piped());
     command
 }
@@ -49,7 +49,7 @@ fn the_commands_exit_code_is_handed_on_and_nothing_is_left() {
 #[test]
 fn a_command_that_does_not_exist_is_127_and_nothing_is_left() {
     let directory = open_directory();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_with-postgres"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_with_postgres"));
     let status = command.arg("no-such-command").env("TMPDIR", directory.path()).status().unwrap();
     assert_eq!(status.code(), Some(127));
     assert!(is_empty(&directory));

@@ -92,7 +92,7 @@ impl Stand {
         body: Value,
     ) -> (u16, Value) {
         let method = method.parse::<reqwest::Method>().unwrap();
-        let mut request = reqwest::Client::new().request(method, format!("{}{path}", self.api));
+        let mut request = vitrina_testbed::http_client().request(method, format!("{}{path}", self.api));
         if let Some(token) = token {
             request = request.bearer_auth(token);
         }

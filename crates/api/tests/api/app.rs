@@ -98,7 +98,7 @@ impl App {
         let stop = shutdown.clone();
         tasks.spawn(async move { server.serve(stop).await.unwrap() });
         let token = admin_token.map(str::to_owned);
-        let client = reqwest::Client::new();
+        let client = vitrina_testbed::http_client();
         Self { _server: tasks, shutdown, base, store, server_store, database, client, token }
     }
 

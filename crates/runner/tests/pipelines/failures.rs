@@ -2,7 +2,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use vitrina_core::{RunStatus, Status};
 
-use crate::stage::Stage;
+use crate::stage::{Stage, until};
 
 #[rstest]
 #[case::a_table_that_is_not_there(
@@ -167,4 +167,43 @@ async fn a_row_that_a_policy_hides_is_an_error_and_not_a_delete() {
     assert!(failed.error.unwrap().contains("row-level security"));
     assert_eq!(stage.count("analytics.film").await, 5);
     stage.db.execute(&format!("drop owned by {role}; drop role {role}")).await;
+}
+
+#[tokio::test]
+async fn a_runner_tells_at_its_start_which_connections_do_not_work() {
+    let stage = Stage::with_films(1).await;
+    let mut settings = stage.settings("looker");
+    settings.connections.0.get_mut("content").unwrap().url =
+        "postgres://someone:secret@127.0.0.1:1/content".into();
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let runner = vitrina_runner::Runner::new(settings, stage.store.clone());
+    let mut tasks = tokio::task::JoinSet::new();
+    let token = shutdown.clone();
+    tasks.spawn(async move { runner.run(token).await.unwrap() });
+    let found = "select health::text from etl.etl_runners where health <> '{}'";
+    until(async || !stage.db.texts(found).await.is_empty()).await;
+    let health: Value = serde_json::from_str(stage.db.texts(found).await[0][0].as_ref().unwrap()).unwrap();
+    assert_eq!(health, json!({"content": "unreachable", "marts": null}));
+    shutdown.cancel();
+    tasks.join_next().await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_plan_that_breaks_its_contract_never_begins() {
+    let stage = Stage::with_films(5).await;
+    let id = stage.full(10).await;
+    stage
+        .db
+        .execute(&format!(
+            "insert into etl.etl_pipeline_tasks (pipeline_id, order_index, task_type, body, target_table)
+             values ('{id}', 1, 'SQL', 'select id, title from content.film', 'analytics.film'),
+                    ('{id}', 2, 'SQL', 'select 1', null)"
+        ))
+        .await;
+    let (code, message) = stage.fail(id).await;
+    assert_eq!(code, "plan.later_not_python", "{message}");
+    assert!(
+        message.contains("only the last step may name a target_table"),
+        "all violations at once: {message}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Runs a command with VITRINA_TEST_DATABASE_URL set to a throwaway server: `with-postgres cargo test`.
+//! Runs a command with VITRINA_TEST_DATABASE_URL set to a throwaway server: `with_postgres cargo test`.
 //! Ends with the command's exit code.
 
 use std::env;
@@ -16,7 +16,7 @@ use vitrina_testbed::{DATABASE_URL, throwaway_cluster};
 async fn main() -> ExitCode {
     let mut arguments = env::args_os().skip(1);
     let Some(program) = arguments.next() else {
-        eprintln!("usage: with-postgres <command> [arguments]");
+        eprintln!("usage: with_postgres <command> [arguments]");
         return ExitCode::from(2);
     };
     let cluster = match throwaway_cluster() {
