@@ -3,6 +3,7 @@
 //! Bearer tokens decide. Without any token a loopback server is open, but only to programs of this
 //! machine: Host and Origin keep out web pages that reach it through the user's browser.
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, header};
@@ -11,15 +12,20 @@ use axum::response::Response;
 use vitrina_store::{Role, TokenInfo};
 
 use crate::app::App;
+use crate::envelope::RequestId;
 use crate::error::{Error, Result};
 
-/// Who made a change, as the audit names it.
+/// Who made a change, and with which call, as the audit names them.
 #[derive(Debug, Clone)]
-pub(crate) struct Actor(pub(crate) String);
+pub(crate) struct Actor {
+    pub(crate) name: String,
+    pub(crate) request_id: String,
+}
 
 /// Lets a call pass whose caller has at least this role, and notes who it is.
 pub(crate) async fn check(
     State((app, needed)): State<(App, Role)>,
+    Extension(RequestId(request_id)): Extension<RequestId>,
     mut request: Request,
     next: Next,
 ) -> Result<Response> {
@@ -27,20 +33,25 @@ pub(crate) async fn check(
     if caller.role < needed {
         return Err(Error::Forbidden(needed));
     }
-    request.extensions_mut().insert(Actor(caller.name));
+    request.extensions_mut().insert(Actor { name: caller.name, request_id });
     Ok(next.run(request).await)
 }
 
 async fn identify(app: &App, headers: &HeaderMap) -> Result<TokenInfo> {
-    if headers.contains_key(header::AUTHORIZATION) {
-        let token = bearer(headers).ok_or(Error::Unauthorized)?;
-        return app.store.token(token).await?.ok_or(Error::Unauthorized);
+    if let Some(token) = bearer(headers)
+        && let Some(caller) = app.store.token(token).await?
+    {
+        return Ok(caller);
     }
     // Asked each time: the first token closes an open server at once.
     if !app.rules.loopback || app.store.has_tokens().await? {
         return Err(Error::Unauthorized);
     }
     check_locality(headers)?;
+    // Who sends a token expects to be known by it: this may be another server than the one meant.
+    if headers.contains_key(header::AUTHORIZATION) {
+        return Err(Error::NeedlessToken);
+    }
     Ok(TokenInfo { name: "local".to_owned(), role: Role::Admin })
 }
 

@@ -11,9 +11,14 @@ use crate::problem::Problem;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-pub(crate) async fn wrap(request: Request, next: Next) -> Response {
+/// Names a call in the log, the audit and the answer.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) String);
+
+pub(crate) async fn wrap(mut request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
     let span = tracing::info_span!("call", method = %request.method(), path = request.uri().path(), request_id = %id);
+    request.extensions_mut().insert(RequestId(id.clone()));
     async {
         let mut response = complete(next.run(request).await, &id);
         mark(response.headers_mut(), &id);

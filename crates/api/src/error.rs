@@ -19,6 +19,10 @@ pub(crate) enum Error {
     LineTaken,
     /// The configuration breaks rules: all of them.
     InvalidPipeline(Vec<Fault>),
+    /// The pipeline cannot run in the mode that was asked for.
+    NoIncrementalKey(Fault),
+    /// The idempotency key belongs to a request of another mode.
+    KeyReused,
     /// The body is JSON, but not what this call takes.
     InvalidBody(Fault),
     InvalidQuery(Fault),
@@ -31,6 +35,8 @@ pub(crate) enum Error {
     WrongMethod,
     /// No token, or none that is known: the same answer, so that nothing can be learned from it.
     Unauthorized,
+    /// A token was sent to a server that has none.
+    NeedlessToken,
     Forbidden(Role),
     ForeignHost,
     ForeignOrigin,
@@ -54,6 +60,8 @@ impl Error {
             Self::StillActive => Problem::new(S::CONFLICT, "pipeline.active", "a run is active").hint("wait for it, or cancel it"),
             Self::LineTaken => Problem::new(S::CONFLICT, "pipeline.pending", "another request already waits for the end of the active run").hint("ask again once the active run has ended"),
             Self::InvalidPipeline(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "pipeline.invalid", "the pipeline cannot be saved as it is").errors(errors),
+            Self::NoIncrementalKey(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "pipeline.incremental_key", "this pipeline cannot run incrementally").hint("run it in mode full, or give it an incremental_key").errors(vec![fault]),
+            Self::KeyReused => Problem::new(S::CONFLICT, "idempotency_key.reused", "this idempotency key was used for a request of another mode").hint("send a new key for a new request"),
             Self::InvalidBody(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "request.invalid", "the body is not what this call takes").errors(vec![fault]),
             Self::InvalidQuery(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "request.invalid", "the query is not what this call takes").errors(vec![fault]),
             Self::InvalidHeader(rule) => Problem::new(S::BAD_REQUEST, "request.header", rule),
@@ -64,6 +72,7 @@ impl Error {
             Self::NoSuchPath => Problem::new(S::NOT_FOUND, "path.not_found", "there is nothing at this path").hint("see /api/v1/openapi.json for what there is"),
             Self::WrongMethod => Problem::new(S::METHOD_NOT_ALLOWED, "method.not_allowed", "this path does not know this method").hint("the header allow lists the methods it knows"),
             Self::Unauthorized => Problem::new(S::UNAUTHORIZED, "access.unauthorized", "this call needs a valid token").hint("send authorization: Bearer <token>").header(header::WWW_AUTHENTICATE, "Bearer"),
+            Self::NeedlessToken => Problem::new(S::UNAUTHORIZED, "access.unauthorized", "this API has no tokens, so it cannot know the one that was sent").hint("unset VITRINA_API_TOKEN, or set VITRINA_ADMIN_TOKEN for the server").header(header::WWW_AUTHENTICATE, "Bearer"),
             Self::Forbidden(role) => Problem::new(S::FORBIDDEN, "access.forbidden", &format!("this call needs the role {}", role.as_str())).hint("use a token of that role"),
             Self::ForeignHost => Problem::new(S::FORBIDDEN, "access.host", "without tokens only calls to localhost are answered").hint("set VITRINA_ADMIN_TOKEN and send it as a bearer token"),
             Self::ForeignOrigin => Problem::new(S::FORBIDDEN, "access.origin", "without tokens no other web page may call").hint("set VITRINA_ADMIN_TOKEN and send it as a bearer token"),
@@ -85,6 +94,7 @@ fn of_store(error: StoreError) -> Problem {
             Problem::new(StatusCode::CONFLICT, refusal.code(), &message).hint(refusal.hint())
         }
         error if error.is_connection() => unavailable(&error),
+        error if error.is_busy() => busy(&error),
         error => internal(&error),
     }
 }
@@ -94,6 +104,12 @@ fn unavailable(error: &StoreError) -> Problem {
     let message = "the meta-store does not answer\nhint: ask again in a few seconds";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "meta_store.unavailable", message)
         .header(header::RETRY_AFTER, "5")
+}
+
+fn busy(error: &StoreError) -> Problem {
+    tracing::warn!(%error, "a row was locked for too long");
+    let message = "the pipeline is being changed by someone else\nhint: ask again in a few seconds";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "pipeline.busy", message).header(header::RETRY_AFTER, "5")
 }
 
 fn internal(error: &dyn std::fmt::Display) -> Problem {

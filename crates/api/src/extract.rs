@@ -5,7 +5,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use vitrina_store::PipelineRef;
 
 use crate::error::Error;
@@ -55,16 +55,26 @@ fn parse<T: DeserializeOwned>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Er
     if !is_json(headers) {
         return Err(Error::NotJson);
     }
+    check_json(bytes)?;
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-        let pointer = pointer(error.path());
-        judge(error.inner(), pointer)
-    })?;
-    reader.end().map_err(|error| judge(&error, String::new()))?;
+    let value = serde_path_to_error::deserialize(&mut reader)
+        .map_err(|error| Error::InvalidBody(fault(error.inner(), pointer(error.path()), "body.field")))?;
     if has_nul(bytes) {
         return Err(Error::InvalidBody(Fault::new("", "body.nul", "a text contains the character NUL")));
     }
     Ok(value)
+}
+
+/// Asked beforehand: serde calls a number in place of a word bad syntax, and takes an array for the
+/// fields of a struct.
+fn check_json(json: &[u8]) -> Result<(), Error> {
+    // What is no JSON has no fields to point at.
+    serde_json::from_slice::<IgnoredAny>(json)
+        .map_err(|error| Error::BadJson(fault(&error, String::new(), "body.syntax")))?;
+    if json.trim_ascii_start().starts_with(b"{") {
+        return Ok(());
+    }
+    Err(Error::InvalidBody(Fault::new("", "body.field", "the body must be a JSON object")))
 }
 
 /// JSON can spell the one character that Postgres cannot store: an escape that no backslash escapes.
@@ -85,17 +95,21 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-fn judge(error: &serde_json::Error, pointer: String) -> Error {
+fn fault(error: &serde_json::Error, pointer: String, code: &str) -> Fault {
     let message = error.to_string();
-    let detail = message.split(" at line ").next().unwrap_or_default();
+    let detail = plain(message.split(" at line ").next().unwrap_or_default());
     let place = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let fault =
-        |pointer, code| Fault::new(pointer, code, detail).at(place(error.line()), place(error.column()));
-    if error.is_data() {
-        return Error::InvalidBody(fault(pointer, "body.field"));
+    Fault::new(pointer, code, &detail).at(place(error.line()), place(error.column()))
+}
+
+/// serde names the types of this code; a caller knows objects and words.
+fn plain(message: &str) -> String {
+    for (name, kind) in [("struct", "an object"), ("enum", "a word")] {
+        if let Some((said, _)) = message.rsplit_once(&format!(", expected {name} ")) {
+            return format!("{said}, expected {kind}");
+        }
     }
-    // What is no JSON has no fields to point at.
-    Error::BadJson(fault(String::new(), "body.syntax"))
+    message.to_owned()
 }
 
 fn pointer(path: &serde_path_to_error::Path) -> String {

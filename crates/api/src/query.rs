@@ -76,6 +76,28 @@ impl Limit {
     }
 }
 
+/// Which part of a list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Slice {
+    /// At most so many; all when not given.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    pub(crate) cursor: Option<String>,
+}
+
+impl Slice {
+    pub(crate) fn rows(&self) -> Result<usize> {
+        match self.limit {
+            None => Ok(usize::MAX),
+            Some(limit @ 1..=500) => Ok(limit as usize),
+            Some(limit) => Err(invalid("limit", &format!("limit is {limit}: 1 to 500"))),
+        }
+    }
+}
+
 fn fifty() -> u32 {
     50
 }

@@ -54,11 +54,12 @@ pub struct Server {
 impl Server {
     pub async fn bind(settings: ApiSettings, store: Store) -> Result<Self, StartError> {
         store.check_schema().await?;
-        save_admin_token(&settings, &store).await?;
-        check_protection(&settings, &store).await?;
+        // First of all: a server that cannot listen changes no token and warns of nothing.
         let listener =
             TcpListener::bind(settings.listen).await.map_err(|error| explain(error, settings.listen))?;
         let address = listener.local_addr().map_err(|error| explain(error, settings.listen))?;
+        save_admin_token(&settings, &store).await?;
+        check_protection(&settings, &store).await?;
         Ok(Self { listener, address, settings, store })
     }
 

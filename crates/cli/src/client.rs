@@ -20,6 +20,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer may take beyond the time it was asked to wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+pub(crate) const NO_SUCH_PIPELINE: &str = "pipeline.not_found";
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(
@@ -41,6 +43,8 @@ type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Deserialize)]
 pub(crate) struct Problem {
     pub(crate) status: u16,
+    #[serde(default)]
+    pub(crate) code: String,
     detail: String,
     hint: Option<String>,
     #[serde(default)]
@@ -53,15 +57,24 @@ struct ProblemPart {
     detail: String,
 }
 
+impl Problem {
+    fn no_such_pipeline(name: &str) -> Self {
+        let (code, detail) = (NO_SUCH_PIPELINE.to_owned(), format!("there is no pipeline {name:?}"));
+        Self { status: 404, code, detail, hint: None, errors: Vec::new() }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.detail)?;
         for part in &self.errors {
             write!(f, "\n  {}: {}", part.pointer, part.detail)?;
         }
-        let hint = match self.status {
-            401 => Some("set VITRINA_API_TOKEN to a token of this API"),
-            _ => self.hint.as_deref(),
+        let hint = match self.hint.as_deref() {
+            hint @ Some(text) if text.contains("VITRINA_API_TOKEN") => hint,
+            _ if self.status == 401 => Some("set VITRINA_API_TOKEN to a token of this API"),
+            _ if self.code == NO_SUCH_PIPELINE => Some("`vitrina status` lists them"),
+            hint => hint,
         };
         hint.map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
     }
@@ -172,20 +185,20 @@ impl Client {
     }
 
     pub(crate) async fn status(&self, pipeline: &str) -> Result<Answer<PipelineStatus>> {
-        self.ask(self.request(Method::GET, &["pipelines", pipeline, "status"])).await
+        self.ask(self.about(Method::GET, pipeline, "status")?).await
     }
 
     pub(crate) async fn runs(&self, pipeline: &str, limit: u32) -> Result<Answer<Page<Run>>> {
-        self.ask(self.request(Method::GET, &["pipelines", pipeline, "runs"]).query(&[("limit", limit)])).await
+        self.ask(self.about(Method::GET, pipeline, "runs")?.query(&[("limit", limit)])).await
     }
 
     pub(crate) async fn run(&self, pipeline: &str, order: &Order) -> Result<Answer<Accepted>> {
-        self.ask(self.request(Method::POST, &["pipelines", pipeline, "run"]).json(order)).await
+        self.ask(self.about(Method::POST, pipeline, "run")?.json(order)).await
     }
 
     /// `pause`, `cancel`, `enable` or `disable`.
     pub(crate) async fn change(&self, pipeline: &str, verb: &str) -> Result<Answer<PipelineStatus>> {
-        self.ask(self.request(Method::POST, &["pipelines", pipeline, verb])).await
+        self.ask(self.about(Method::POST, pipeline, verb)?).await
     }
 
     /// The run when it has ended, or as it is after `wait_seconds`.
@@ -202,6 +215,14 @@ impl Client {
             StatusCode::OK => Ok(answer),
             _ => Err(Error::Unhealthy { url: self.base.clone(), meta_store: answer.known.meta_store }),
         }
+    }
+
+    /// A request about one pipeline. URLs have no way to write `.` and `..` as names, however encoded.
+    fn about(&self, method: Method, pipeline: &str, what: &str) -> Result<RequestBuilder> {
+        if matches!(pipeline, "" | "." | "..") {
+            return Err(Error::Refused(Problem::no_such_pipeline(pipeline)));
+        }
+        Ok(self.request(method, &["pipelines", pipeline, what]))
     }
 
     fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {

@@ -1,6 +1,7 @@
 //! The one place where outcomes become exit codes, and errors the text a person reads.
 
 use anyhow::Error;
+use sqlx::error::DatabaseError;
 
 use crate::client;
 use crate::config::ConfigError;
@@ -53,6 +54,7 @@ impl Exit {
 
 fn of_client(error: &client::Error) -> Exit {
     match error {
+        client::Error::Refused(problem) if problem.code == client::NO_SUCH_PIPELINE => Exit::Usage,
         client::Error::Refused(problem) => match problem.status {
             400 | 405 | 413 | 415 | 422 => Exit::Usage,
             401 | 403 | 429 | 502..=504 => Exit::Refused,
@@ -72,9 +74,15 @@ fn of_store(error: &vitrina_store::Error) -> Exit {
         | E::SchemaOlder { .. }
         | E::SchemaNewer { .. }
         | E::SchemaChanged { .. } => Exit::Refused,
+        E::Database(error) if lacks_rights(error) => Exit::Refused,
         error if error.is_connection() => Exit::Refused,
         _ => Exit::Failed,
     }
+}
+
+/// The server's insufficient_privilege.
+pub(crate) fn lacks_rights(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(DatabaseError::code).is_some_and(|code| code == "42501")
 }
 
 fn of_start(error: &vitrina_api::StartError) -> Exit {
@@ -96,25 +104,50 @@ fn of_cluster(error: &vitrina_cluster::Error) -> Exit {
 fn of_cinema(error: &vitrina_cinema::Error) -> Exit {
     match error {
         vitrina_cinema::Error::Connect(_) => Exit::Refused,
-        _ => Exit::Failed,
+        error => match std::error::Error::source(error).and_then(database_cause) {
+            Some(cause) if lacks_rights(cause) => Exit::Refused,
+            _ => Exit::Failed,
+        },
     }
 }
 
 /// The message, then the causes it does not tell itself, then its hint.
 pub(crate) fn explain(error: &Error) -> String {
-    let text = error.to_string();
+    let cause = database_cause(error.as_ref());
+    let plain = |text: String| cause.map_or(text.clone(), |cause| in_plain_words(&text, cause));
+    let text = plain(error.to_string());
     let (message, hint) = match text.rfind("\nhint: ") {
         Some(place) => text.split_at(place),
         None => (text.as_str(), ""),
     };
     let mut explained = message.to_owned();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
+    for cause in error.chain().skip(1).map(|cause| plain(cause.to_string())) {
         if !explained.contains(&cause) {
             explained.push_str(": ");
             explained.push_str(&cause);
         }
     }
     explained + hint
+}
+
+/// What a database says, as a person reads it.
+pub(crate) fn told(error: &sqlx::Error) -> String {
+    in_plain_words(&error.to_string(), error)
+}
+
+/// The server's message and its SQLSTATE. sqlx adds a line number, which is one of Postgres's own source code.
+fn in_plain_words(text: &str, cause: &sqlx::Error) -> String {
+    let Some(refusal) = cause.as_database_error() else { return text.to_owned() };
+    let state = refusal.code().unwrap_or_default();
+    let plain = format!("{} (SQLSTATE {state})", refusal.message());
+    text.replace(&cause.to_string(), &plain).replace(&refusal.to_string(), &plain)
+}
+
+fn database_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a sqlx::Error> {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes
+        .filter_map(|cause| cause.downcast_ref::<sqlx::Error>())
+        .find(|cause| cause.as_database_error().is_some())
 }
 
 #[cfg(test)]

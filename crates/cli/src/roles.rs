@@ -4,7 +4,7 @@
 use anyhow::Result;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 
 pub(crate) const LOGIN: &str = "vitrina";
 pub(crate) const READER: &str = "vitrina_reader";
@@ -47,7 +47,10 @@ impl Grants {
         let statements: String = self.statements(passwords).into_iter().map(line).collect();
         format!(
             "-- Run by an administrator who also runs `vitrina migrate`, in database {}, after all migrations:\n\
-             --   psql -v vitrina_password=… -v vitrina_reader_password=… -f roles.sql\n\
+             --   \\set vitrina_password `cat FILE`\n\
+             --   \\set vitrina_reader_password `cat ANOTHER_FILE`\n\
+             --   \\i roles.sql\n\
+             -- Typed in psql, so that no password is seen in the list of processes or in a history.\n\
              -- Repeatable. New tables of the same administrator are covered too.\n{statements}",
             self.database
         )
@@ -74,34 +77,22 @@ impl Grants {
         all
     }
 
-    /// Creates or alters the logins. Grants on schemas that are not there yet are left for the next time:
-    /// these schemas are the answer.
-    pub(crate) async fn apply(
-        &self,
-        connection: &mut PgConnection,
-        passwords: &Passwords,
-    ) -> Result<Vec<String>> {
+    /// Creates or alters the logins. Grants on schemas that are not there yet are left for the next time.
+    pub(crate) async fn apply(&self, connection: &mut PgConnection, passwords: &Passwords) -> Result<()> {
         self.execute(connection, passwords).await.map_err(|error| refused(&error))
     }
 
-    async fn execute(
-        &self,
-        connection: &mut PgConnection,
-        passwords: &Passwords,
-    ) -> sqlx::Result<Vec<String>> {
-        let mut absent = Vec::new();
+    async fn execute(&self, connection: &mut PgConnection, passwords: &Passwords) -> sqlx::Result<()> {
         let mut transaction = connection.begin().await?;
         for Statement { schema, sql } in self.statements(passwords) {
             match schema {
-                Some(schema) if !exists(&mut transaction, &schema).await? => absent.push(schema),
+                Some(schema) if !exists(&mut transaction, &schema).await? => {}
                 _ => {
                     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *transaction).await?;
                 }
             }
         }
-        transaction.commit().await?;
-        absent.dedup();
-        Ok(absent)
+        transaction.commit().await
     }
 }
 
@@ -130,8 +121,9 @@ fn grants(schema: &str, role: &str, rights: &[&str]) -> Vec<Statement> {
 fn refused(error: &sqlx::Error) -> anyhow::Error {
     let exit = if matches!(error, sqlx::Error::Database(_)) { Exit::Refused } else { Exit::Failed };
     exit.fault(format!(
-        "the logins cannot be created: {error}\nhint: let an administrator do it: a login that may create roles \
-         and owns the database"
+        "the logins cannot be created: {}\nhint: let an administrator do it: a login that may create roles \
+         and owns the database",
+        exit::told(error)
     ))
 }
 

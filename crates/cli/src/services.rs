@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::Result;
 use secrecy::ExposeSecret;
@@ -10,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use vitrina_api::{ApiSettings, Server, SourceConnection};
 use vitrina_connectors::{Connection, Connections};
 use vitrina_runner::{Runner, RunnerSettings};
+use vitrina_store::Store;
 
 use crate::config::Settings;
 use crate::context::connect;
@@ -19,21 +21,25 @@ use crate::exit::Exit;
 const API_SESSIONS: u32 = 10;
 /// What a runner needs beside those of its runs.
 const RUNNER_SESSIONS: u32 = 4;
+/// A session that hangs must not keep the process.
+const CLOSING: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Services {
     running: JoinSet<Result<()>>,
+    stores: Vec<Store>,
     shutdown: CancellationToken,
 }
 
 impl Services {
     pub(crate) fn new(shutdown: CancellationToken) -> Self {
-        Self { running: JoinSet::new(), shutdown }
+        Self { running: JoinSet::new(), stores: Vec::new(), shutdown }
     }
 
     /// Answers where it listens.
     pub(crate) async fn start_api(&mut self, settings: &Settings) -> Result<SocketAddr> {
         let store = connect(settings, "vitrina-api", API_SESSIONS).await?;
+        self.stores.push(store.clone());
         let server = Server::bind(api(settings), store).await?;
         let address = server.local_addr();
         let shutdown = self.shutdown.clone();
@@ -45,6 +51,7 @@ impl Services {
         let concurrent = u32::try_from(settings.runner.max_concurrent.get()).unwrap_or(u32::MAX / 4);
         let store =
             connect(settings, "vitrina-runner", concurrent.saturating_mul(2) + RUNNER_SESSIONS).await?;
+        self.stores.push(store.clone());
         store.check_schema().await?;
         let runner = Runner::new(runner(settings), store);
         let shutdown = self.shutdown.clone();
@@ -64,12 +71,15 @@ impl Services {
         }
     }
 
-    /// Asks all of them to end, and waits for it.
+    /// Asks all of them to end, and waits for it. No session is left to complain when the database stops next.
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.shutdown.cancel();
         let mut outcome = Ok(());
         while let Some(ended) = self.running.join_next().await {
             outcome = outcome.and(ended?);
+        }
+        for store in self.stores {
+            let _ = tokio::time::timeout(CLOSING, store.close()).await;
         }
         outcome
     }

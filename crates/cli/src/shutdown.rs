@@ -1,4 +1,4 @@
-//! The wish to end: SIGINT or SIGTERM, heard by whoever holds the token. A second one ends at once.
+//! The wish to end: SIGINT, SIGTERM or SIGHUP, heard by whoever holds the token. A second one ends at once.
 
 use std::io;
 
@@ -18,10 +18,12 @@ impl Shutdown {
     pub(crate) fn on_signals() -> io::Result<Self> {
         let mut interrupts = signal(SignalKind::interrupt())?;
         let mut terminations = signal(SignalKind::terminate())?;
+        let mut hangups = if ignores_hangups() { None } else { Some(signal(SignalKind::hangup())?) };
         let mut received = async move || {
             tokio::select! {
                 _ = interrupts.recv() => {}
                 _ = terminations.recv() => {}
+                Some(()) = async { hangups.as_mut()?.recv().await } => {}
             }
         };
         let token = CancellationToken::new();
@@ -40,4 +42,12 @@ impl Shutdown {
     pub(crate) async fn race<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         self.token.run_until_cancelled(work).await
     }
+}
+
+/// Whoever started it with `nohup` wants it to outlive the terminal. To listen would undo that.
+fn ignores_hangups() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    mask & (1 << (SignalKind::hangup().as_raw_value() - 1)) != 0
 }

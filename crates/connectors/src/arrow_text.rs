@@ -64,6 +64,7 @@ fn date(days: i32) -> Result<String> {
     }
     let epoch = Date::constant(1970, 1, 1);
     let date = epoch.checked_add(Span::new().try_days(days).map_err(out_of_range)?).map_err(out_of_range)?;
+    in_our_era(date.year())?;
     Ok(date.to_string())
 }
 
@@ -73,7 +74,17 @@ fn timestamp(microseconds: i64, with_zone: bool) -> Result<String> {
     }
     let instant = Timestamp::from_microsecond(microseconds).map_err(out_of_range)?;
     let civil: DateTime = instant.to_zoned(jiff::tz::TimeZone::UTC).datetime();
+    in_our_era(civil.year())?;
     Ok(format!("{civil}{}", if with_zone { "+00" } else { "" }))
+}
+
+/// Years before Christ are written in another way on either side.
+fn in_our_era(year: i16) -> Result<()> {
+    if year > 0 {
+        Ok(())
+    } else {
+        Err(Error::fix("source.key_range", "a date or time of the key lies before the year 1"))
+    }
 }
 
 fn out_of_range(error: jiff::Error) -> Error {

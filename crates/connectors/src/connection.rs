@@ -8,11 +8,12 @@ use std::time::Duration;
 use rustls::{ClientConfig, RootCertStore};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
-use vitrina_core::{Error, Result};
+use vitrina_core::{Error, Lease, Remedy, Result};
 
 #[derive(Debug, Clone)]
 pub struct Connection {
@@ -72,14 +73,21 @@ const PINNED: &str =
     "set search_path = pg_catalog, pg_temp; set datestyle = 'ISO, YMD'; set timezone = 'UTC';
     set intervalstyle = postgres; set bytea_output = hex; set extra_float_digits = 1; set row_security = off;
     set standard_conforming_strings = on; set client_min_messages = warning; set lock_timeout = '30s';
-    set idle_in_transaction_session_timeout = '10min'";
+    set idle_in_transaction_session_timeout = '10min'; set client_connection_check_interval = '5s'";
+/// For the whole of it: name, address, TLS and login.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Session {
     pub(crate) async fn open(connection: &Connection, end: End, application_name: &str) -> Result<Self> {
         let name = &connection.name;
         let mut config = parse(connection.url.expose_secret()).ok_or_else(|| bad_url(name))?;
         config.application_name(application_name).connect_timeout(Duration::from_secs(10));
-        let (client, driver) = connect(&mut config).await.map_err(|error| classify(end, name, error))?;
+        // A peer that vanished without a word is noticed within a minute, not in two hours.
+        config.keepalives_idle(Duration::from_secs(30)).keepalives_interval(Duration::from_secs(10));
+        config.keepalives_retries(3).tcp_user_timeout(Duration::from_secs(60));
+        let connected = timeout(CONNECT_TIMEOUT, connect(&mut config)).await;
+        let connected = connected.map_err(|_| lost(end, name, "no answer in time"))?;
+        let (client, driver) = connected.map_err(|error| classify(end, name, error))?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             if let Err(error) = driver.await {
@@ -89,6 +97,39 @@ impl Session {
         let session = Self { client, connection: name.clone(), end, _driver: tasks };
         session.run(PINNED).await?;
         Ok(session)
+    }
+
+    /// Ends sessions that older tokens of this pipeline left behind: no timeout of the server ends one
+    /// that is stuck inside COPY, and it may hold locks. A login may always end its own sessions.
+    pub(crate) async fn end_older(&self, lease: &Lease) -> Result<()> {
+        let sql = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+                    where datname = current_database() and usename = current_user and pid <> pg_backend_pid()
+                      and application_name like $1 || '/%'
+                      and substring(application_name from '[0-9]+$')::bigint < $2";
+        let pipeline = format!("vitrina/{}", lease.pipeline);
+        let row = self.client.query_one(sql, &[&pipeline, &lease.token.0]).await;
+        match row.map_err(|error| self.explain(error))?.get::<_, i64>(0) {
+            0 => {}
+            ended => tracing::warn!(pipeline_id = %lease.pipeline, ended, "ended sessions of an older lease"),
+        }
+        Ok(())
+    }
+
+    /// Byte order is the same order on two servers only where both keep text in UTF-8.
+    pub(crate) async fn require_utf8(&self, column: &str) -> Result<()> {
+        let row =
+            self.client.query_one("show server_encoding", &[]).await.map_err(|error| self.explain(error))?;
+        match row.get::<_, String>(0) {
+            encoding if encoding == "UTF8" => Ok(()),
+            encoding => {
+                let message = format!(
+                    "key column {column:?} is text, and the database of {:?} keeps text in {encoding}",
+                    self.connection
+                );
+                Err(Error::fix("connection.encoding", message)
+                    .hint("use a numeric or uuid key, or a UTF8 database"))
+            }
+        }
     }
 
     /// Statements without an answer.
@@ -140,50 +181,74 @@ fn bad_url(name: &str) -> Error {
         .hint("write postgres://user:password@host:5432/database")
 }
 
+fn lost(end: End, connection: &str, reason: &str) -> Error {
+    let (code, side) = match end {
+        End::Source => ("source.connection_lost", "source"),
+        End::Sink => ("sink.connection_lost", "mart"),
+    };
+    Error::release(code, format!("the {side} connection {connection:?} is lost: {reason}"))
+}
+
 /// What a Postgres error means for the run. The end and the connection's name tell source, mart and
 /// meta-store apart; DETAIL never leaves the server, because it quotes rows.
 pub(crate) fn classify(end: End, connection: &str, error: tokio_postgres::Error) -> Error {
+    let Some(refusal) = error.as_db_error() else { return without_state(end, connection, error) };
     let side = if end == End::Source { "source" } else { "mart" };
-    let Some(refusal) = error.as_db_error() else {
-        let code = if end == End::Source { "source.connection_lost" } else { "sink.connection_lost" };
-        let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-        return Error::release(code, format!("the {side} connection {connection:?} is lost: {reason}"))
-            .caused_by(error);
-    };
     let state = refusal.code().code().to_owned();
-    let message =
-        format!("the {side} {connection:?} answers {state}: {}", redacted(&state, refusal.message()));
+    let message = format!("the {side} {connection:?} answers {state}{}", redacted(&state, refusal.message()));
     let codes: [&'static str; 3] = match end {
         End::Source => ["source.unavailable", "source.busy", "source.refused"],
         End::Sink => ["sink.unavailable", "sink.busy", "sink.refused"],
     };
     match state.as_str() {
         "VT001" => Error::lease_lost(),
-        "VT002" => Error::new(
-            vitrina_core::Remedy::StandDown,
-            "checkpoint.moved",
-            "the checkpoint was moved by someone else",
-        ),
-        // Shutdown, crash recovery, too many connections: the server will be back.
-        "57P01" | "57P02" | "57P03" | "57P05" | "53300" => Error::release(codes[0], message).caused_by(error),
+        "VT002" => {
+            let message = "the checkpoint was moved by someone else";
+            Error::new(Remedy::StandDown, "checkpoint.moved", message)
+        }
+        // Shutdown, crash recovery, a primary that became a standby, too many connections: it will be back.
+        "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "53300" => {
+            Error::release(codes[0], message).caused_by(error)
+        }
         state if state.starts_with("08") => Error::release(codes[0], message).caused_by(error),
-        // Serialization, deadlock, locks, cancelled or timed out, resources.
-        state if ["40", "53", "55", "57"].iter().any(|class| state.starts_with(class)) => {
+        // Serialization, deadlock, resources, locks, cancelled or timed out.
+        "55P03" => Error::retry(codes[1], message).caused_by(error),
+        state if ["40", "53", "57"].iter().any(|class| state.starts_with(class)) => {
             Error::retry(codes[1], message).caused_by(error)
         }
         _ => Error::fix(codes[2], message),
     }
 }
 
-/// Messages about data quote the data; messages about SQL, rights and constraints quote names.
-fn redacted(state: &str, message: &str) -> String {
-    let speaks_of_names = ["08", "0A", "23", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57"];
-    if speaks_of_names.iter().any(|class| state.starts_with(class)) {
-        return message.to_owned();
+/// The server has not spoken: either the line is cut, or the two sides cannot agree to talk at all.
+fn without_state(end: End, connection: &str, error: tokio_postgres::Error) -> Error {
+    let cause = std::error::Error::source(&error);
+    let is_io = cause.is_some_and(|cause| cause.is::<std::io::Error>());
+    let reason = cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
+    if is_io || error.is_closed() || reason.contains("timed out") {
+        return lost(end, connection, &reason).caused_by(error);
     }
-    let quoted =
-        |(place, part): (usize, &str)| if place % 2 == 1 { "…".to_owned() } else { part.to_owned() };
-    message.split('"').enumerate().map(quoted).collect::<Vec<_>>().join("\"")
+    let code = if end == End::Source { "source.cannot_connect" } else { "sink.cannot_connect" };
+    Error::fix(code, format!("connection {connection:?} cannot be used: {reason}"))
+        .hint("check user, password, database and sslmode of its url")
+}
+
+/// Messages about SQL, rights and constraints quote names. Messages about data quote the data, and may
+/// hold quotes themselves: all from the first to the last is masked. Of what users' own functions say
+/// nothing is kept.
+fn redacted(state: &str, message: &str) -> String {
+    let speaks_of_names =
+        ["08", "0A", "21", "23", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57"];
+    if speaks_of_names.iter().any(|class| state.starts_with(class)) {
+        return format!(": {message}");
+    }
+    match (state.starts_with("22"), message.find('"'), message.rfind('"')) {
+        (true, Some(first), Some(last)) if first < last => {
+            format!(": {}\"…\"{}", &message[..first], &message[last + 1..])
+        }
+        (true, _, _) => format!(": {message}"),
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]
@@ -193,9 +258,12 @@ mod tests {
     #[test]
     fn a_message_about_data_loses_the_data_and_one_about_names_keeps_them() {
         let about_data = "invalid input syntax for type integer: \"4111 1111\"";
-        assert_eq!(redacted("22P02", about_data), "invalid input syntax for type integer: \"…\"");
+        assert_eq!(redacted("22P02", about_data), ": invalid input syntax for type integer: \"…\"");
+        let with_quotes = "invalid input syntax for type integer: \"{\"card\": \"4111\"}\"";
+        assert_eq!(redacted("22P02", with_quotes), ": invalid input syntax for type integer: \"…\"");
+        assert_eq!(redacted("P0001", "card 4111 is bad"), "");
         let about_names = "column \"titel\" does not exist";
-        assert_eq!(redacted("42703", about_names), about_names);
+        assert_eq!(redacted("42703", about_names), format!(": {about_names}"));
     }
 
     #[test]

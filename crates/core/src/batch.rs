@@ -4,7 +4,7 @@ use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Checkpoint, Lease, Position};
+use crate::{Checkpoint, Lease, Position, RunId};
 
 /// Rows that are read, written and acknowledged together.
 #[derive(Debug, Clone)]
@@ -52,6 +52,7 @@ pub struct Reject {
 #[derive(Debug, Clone)]
 pub struct Commit {
     pub lease: Lease,
+    pub run: RunId,
     /// The version of `etl_state` this batch started from; a mismatch is `checkpoint.moved`.
     pub from_version: i64,
     /// The checkpoint this batch started from; the sink advances it to the batch's end.

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::RunId;
+
 /// How far a source has been read: what completed passes established, and the pass that is open.
 /// Both are opaque to all but the source that made them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -32,6 +34,12 @@ pub struct Checkpoint {
     /// Rows the open pass has deleted from the target so far.
     #[serde(default)]
     pub deleted: u64,
+    /// Rows the target had when the open pass began: what its delete limit is a share of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows_before: Option<u64>,
+    /// The run whose last batch ended the pass: whoever takes that run over has nothing left to read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_by: Option<RunId>,
 }
 
 impl Checkpoint {
@@ -44,11 +52,14 @@ impl Checkpoint {
         Self { config_hash: config_hash.to_owned(), ..Self::default() }
     }
 
-    /// The checkpoint after a batch that led to `position` and deleted this many rows.
+    /// The checkpoint after a batch of `run` that led to `position` and deleted this many rows.
     #[must_use]
-    pub fn advance(&self, position: Position, deleted: u64) -> Self {
-        let deleted = if position.pass.is_some() { self.deleted + deleted } else { 0 };
-        Self { position, config_hash: self.config_hash.clone(), deleted }
+    pub fn advance(&self, run: RunId, position: Position, deleted: u64, rows_before: Option<u64>) -> Self {
+        let config_hash = self.config_hash.clone();
+        if position.pass.is_none() {
+            return Self { position, config_hash, deleted: 0, rows_before: None, completed_by: Some(run) };
+        }
+        Self { position, config_hash, deleted: self.deleted + deleted, rows_before, completed_by: None }
     }
 }
 
@@ -63,16 +74,20 @@ mod tests {
 
     #[test]
     fn a_position_of_another_configuration_is_not_resumed() {
-        let checkpoint = Checkpoint { position: halfway(), config_hash: "a".into(), deleted: 3 };
+        let checkpoint =
+            Checkpoint { position: halfway(), config_hash: "a".into(), deleted: 3, ..Checkpoint::default() };
         assert_eq!(checkpoint.clone().resume("a"), checkpoint);
         assert_eq!(checkpoint.resume("b").position, Position::start());
     }
 
     #[test]
     fn deletes_are_counted_until_the_pass_ends() {
-        let opened = Checkpoint::default().advance(halfway(), 2).advance(halfway(), 3);
-        assert_eq!(opened.deleted, 5);
-        assert_eq!(opened.advance(Position::start(), 1).deleted, 0);
+        let run = RunId(uuid::Uuid::nil());
+        let opened =
+            Checkpoint::default().advance(run, halfway(), 2, Some(9)).advance(run, halfway(), 3, Some(9));
+        assert_eq!((opened.deleted, opened.rows_before, opened.completed_by), (5, Some(9), None));
+        let ended = opened.advance(run, Position::start(), 1, Some(9));
+        assert_eq!((ended.deleted, ended.rows_before, ended.completed_by), (0, None, Some(run)));
     }
 
     #[test]

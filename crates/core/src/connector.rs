@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use crate::{Batch, Commit, Lease, Position, Result, Written};
 
 /// Where rows come from. The executor calls `read` with the position of the last committed batch;
-/// `None` ends the pass. An error leaves the position where it was.
+/// a batch whose `to` has no pass ends it, and so does `None`. An error leaves the position where it was.
 #[async_trait]
 pub trait Source: Send {
     async fn read(&mut self, from: &Position) -> Result<Option<Batch>>;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::{AllowedTargets, Target, TargetName, TaskPlan, is_allowed_target, words::words};
+use crate::{AllowedTargets, Target, TargetName, TaskKind, TaskPlan, is_allowed_target, words::words};
 
 macro_rules! id {
     ($(#[$meta:meta])* $name:ident) => {
@@ -110,7 +110,12 @@ impl Pipeline {
 
     /// Names of the registered Python functions a runner needs for this pipeline.
     pub fn python_tasks(&self) -> Vec<&str> {
-        self.plan.transforms().map(|task| task.body.as_str()).chain(filled(&self.python_task)).collect()
+        self.plan
+            .transforms()
+            .filter(|task| task.kind() == Some(TaskKind::Python))
+            .map(|task| task.body.as_str())
+            .chain(filled(&self.python_task))
+            .collect()
     }
 
     /// Everything that can be said against this configuration without asking a database.

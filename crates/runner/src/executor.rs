@@ -16,11 +16,14 @@ use vitrina_core::{
 use vitrina_store::{Claim, Store};
 
 use crate::RunnerSettings;
-use crate::heartbeat::{self, Interruption};
+use crate::heartbeat;
 use crate::manager::meta_store;
 
 /// Waits before a batch is tried again (R-EX-7): one attempt and three retries.
 const RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+/// A pass that ran into one of these has read a source that cannot be trusted: whatever it deleted before
+/// must be read again, so the next run starts it anew.
+const CONDEMNED: [&str; 2] = ["sink.delete_limit", "sink.source_empty"];
 const LONGEST_RELEASE: Duration = Duration::from_secs(300);
 
 pub(crate) struct Executor {
@@ -28,7 +31,8 @@ pub(crate) struct Executor {
     store: Store,
     installation: Uuid,
     shutdown: CancellationToken,
-    interruption: Interruption,
+    /// Someone asked for a pause or a cancel.
+    interruption: CancellationToken,
     counts: Counts,
 }
 
@@ -60,7 +64,7 @@ impl Executor {
             store,
             installation,
             shutdown,
-            interruption: Interruption::default(),
+            interruption: CancellationToken::new(),
             counts: Counts::default(),
         }
     }
@@ -68,7 +72,7 @@ impl Executor {
     pub(crate) async fn execute(mut self, claim: Claim) {
         let pipeline = claim.pipeline.name.clone();
         let span =
-            tracing::info_span!("run", pipeline, pipeline_id = %claim.lease.pipeline, run_id = %claim.run);
+            tracing::error_span!("run", pipeline, pipeline_id = %claim.lease.pipeline, run_id = %claim.run);
         async move {
             let started = Instant::now();
             tracing::info!(mode = %claim.mode, token = %claim.lease.token, takeover = claim.takeover, "run started");
@@ -112,6 +116,7 @@ impl Executor {
                 .map_err(meta_store)?;
             tokio::select! {
                 () = sleep(wait) => {}
+                () = self.interruption.cancelled() => return Ok(End::Interrupted),
                 () = self.shutdown.cancelled() => return Ok(End::Shutdown),
             }
         }
@@ -119,14 +124,18 @@ impl Executor {
 
     async fn attempt(&mut self, claim: &Claim) -> Result<End> {
         let mut stations = self.open(claim).await?;
+        if stations.checkpoint.completed_by == Some(claim.run) {
+            return Ok(End::Data);
+        }
         loop {
-            if self.interruption.is_raised() {
+            if self.interruption.is_cancelled() {
                 return Ok(End::Interrupted);
             }
             if self.shutdown.is_cancelled() {
                 return Ok(End::Shutdown);
             }
-            if !self.batch(claim, &mut stations).await? {
+            let read = self.batch(claim, &mut stations).await?;
+            if !read || stations.checkpoint.position.pass.is_none() {
                 return Ok(End::Data);
             }
         }
@@ -168,6 +177,7 @@ impl Executor {
             Timings { read_ms: millis(read), transform_ms: millis(started.elapsed().saturating_sub(read)) };
         let commit = Commit {
             lease: claim.lease,
+            run: claim.run,
             from_version: stations.version,
             from: stations.checkpoint.clone(),
             delete_limit: claim.pipeline.delete_limit,
@@ -184,7 +194,7 @@ impl Executor {
         stations.checkpoint = checkpoint;
         stations.version = version;
         if interrupted {
-            self.interruption.raise();
+            self.interruption.cancel();
         }
         tracing::info!(
             rows_read = counts.read,
@@ -241,7 +251,7 @@ impl Executor {
             }
             Remedy::Retry | Remedy::FixConfiguration | Remedy::ReportBug => {
                 tracing::error!(error_code = error.code, "the run failed: {text}");
-                self.store.fail(lease, error.code, &text).await.map(Some)
+                self.store.fail(lease, error.code, &text, CONDEMNED.contains(&error.code)).await.map(Some)
             }
         }
     }

@@ -38,7 +38,10 @@ impl Runner {
         tracing::info!(runner = %self.settings.name, max_concurrent = self.settings.max_concurrent, "the runner is ready");
 
         while !shutdown.is_cancelled() {
-            self.turn(&mut dispatcher).await;
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                () = self.turn(&mut dispatcher) => {}
+            }
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = wake.notified() => {}
@@ -59,6 +62,7 @@ impl Runner {
                 return Ok(());
             }
             dispatcher.one_ended().await;
+            dispatcher.fail_panicked().await;
         }
     }
 
@@ -111,6 +115,7 @@ impl Runner {
         let ended = async {
             while !dispatcher.is_idle() {
                 dispatcher.one_ended().await;
+                dispatcher.fail_panicked().await;
             }
         };
         if timeout(self.settings.shutdown_timeout, ended).await.is_err() {

@@ -67,22 +67,25 @@ impl Store {
         Ok(Some(TokenInfo { name: row.try_get("name")?, role: Role::from_word(&role) }))
     }
 
+    /// `request_id` finds the call in the log.
     pub async fn audit(
         &self,
         actor: &str,
+        request_id: &str,
         action: &str,
         subject: &str,
         before: Option<Value>,
         after: Option<Value>,
     ) -> Result<()> {
         sqlx::query(
-            "insert into etl.etl_audit (actor, action, subject, before, after) values ($1, $2, $3, $4, $5)",
+            "insert into etl.etl_audit (actor, action, subject, before, after, request_id) values ($1, $2, $3, $4, $5, $6)",
         )
         .bind(actor)
         .bind(action)
         .bind(subject)
         .bind(before)
         .bind(after)
+        .bind(request_id)
         .execute(&self.pool)
         .await?;
         Ok(())

@@ -6,11 +6,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 use sqlx::Row;
-use vitrina_core::{
-    Checkpoint, Event, Lease, LeaseToken, Mode, Owner, Pipeline, PipelineId, RunId, Status, Target,
-};
+use sqlx::postgres::PgRow;
+use vitrina_core::{Event, Lease, LeaseToken, Mode, Owner, Pipeline, PipelineId, RunId, Status, Target};
 
-use crate::steps::{Ending, close_attempt};
+use crate::steps::{Ending, close_attempt, hold};
 use crate::{Error, Result, StepDone, Store};
 
 /// What this runner can execute: it claims nothing else.
@@ -29,8 +28,6 @@ pub struct Claim {
     pub pipeline: Pipeline,
     pub target: Target,
     pub mode: Mode,
-    pub checkpoint: Checkpoint,
-    pub version: i64,
     /// Another runner's lease had expired.
     pub takeover: bool,
     /// A pause or cancel was asked for before this claim.
@@ -53,31 +50,25 @@ struct Snapshot {
 impl Store {
     /// Takes the pipeline that has waited longest: requested, or left behind by a runner that died.
     pub async fn claim(&self, runner: &RunnerAbilities, lease_length: Duration) -> Result<Option<Claim>> {
-        let owner = Owner::draw();
-        let row = sqlx::query(CLAIM)
-            .bind(&runner.python_tasks)
-            .bind(&runner.connections)
-            .bind(&runner.name)
-            .bind(owner.0)
-            .bind(lease_length.as_secs_f64())
-            .fetch_optional(&self.pool)
-            .await?;
-        let Some(row) = row else { return Ok(None) };
-        let snapshot: Snapshot = serde_json::from_value(row.try_get::<Value, _>("snapshot")?)?;
-        let was: String = row.try_get("was")?;
-        let pipeline = PipelineId(row.try_get("id")?);
-        Ok(Some(Claim {
-            lease: Lease { pipeline, owner, token: LeaseToken(row.try_get("lease_token")?) },
-            run: RunId(row.try_get("run_id")?),
-            pipeline: snapshot.pipeline,
-            target: snapshot.target,
-            mode: row.try_get::<String, _>("mode")?.parse().map_err(|_| unreadable("mode"))?,
-            checkpoint: serde_json::from_value(row.try_get("checkpoint")?)?,
-            version: row.try_get("state_version")?,
-            takeover: was != Status::RunRequested.as_str(),
-            interrupted: was == Status::PauseRequested.as_str() || row.try_get("cancel_requested")?,
-            lease_length,
-        }))
+        loop {
+            let owner = Owner::draw();
+            let row = sqlx::query(CLAIM)
+                .bind(&runner.python_tasks)
+                .bind(&runner.connections)
+                .bind(&runner.name)
+                .bind(owner.0)
+                .bind(lease_length.as_secs_f64())
+                .fetch_optional(&self.pool)
+                .await?;
+            let Some(row) = row else { return Ok(None) };
+            let pipeline = PipelineId(row.try_get("id")?);
+            let lease = Lease { pipeline, owner, token: LeaseToken(row.try_get("lease_token")?) };
+            match read_claim(&row, lease, lease_length) {
+                Ok(claim) => return Ok(Some(claim)),
+                // Owned by now, and never to be read by this release: left alone it would be claimed for ever.
+                Err(error) => self.fail(&lease, "run.unreadable", &error.to_string(), false).await?,
+            };
+        }
     }
 
     /// A heartbeat. An error other than `LeaseLost` says nothing about the lease.
@@ -106,9 +97,10 @@ impl Store {
         self.report(lease, Event::BatchDone, &Ending::default()).await
     }
 
-    pub async fn fail(&self, lease: &Lease, code: &str, error: &str) -> Result<StepDone> {
-        self.report(lease, Event::Fail, &Ending { code: Some(code), error: Some(error), retry_after: None })
-            .await
+    /// `drop_pass` where the pass itself is what went wrong: the next run reads from its beginning.
+    pub async fn fail(&self, lease: &Lease, code: &str, error: &str, drop_pass: bool) -> Result<StepDone> {
+        let ending = Ending { code: Some(code), error: Some(error), drop_pass, ..Ending::default() };
+        self.report(lease, Event::Fail, &ending).await
     }
 
     /// Gives the pipeline back with its run open, to be claimed again after a while.
@@ -119,7 +111,12 @@ impl Store {
         reason: &str,
         retry_after: Duration,
     ) -> Result<StepDone> {
-        let ending = Ending { code: Some(code), error: Some(reason), retry_after: Some(retry_after) };
+        let ending = Ending {
+            code: Some(code),
+            error: Some(reason),
+            retry_after: Some(retry_after),
+            ..Ending::default()
+        };
         self.report(lease, Event::Release, &ending).await
     }
 
@@ -133,8 +130,9 @@ impl Store {
         error: &str,
     ) -> Result<()> {
         let mut tx = self.pool.begin().await?;
-        close_attempt(&mut tx, run, &Ending { code: Some(code), error: Some(error), retry_after: None })
-            .await?;
+        hold(&mut tx, lease).await?;
+        let ending = Ending { code: Some(code), error: Some(error), ..Ending::default() };
+        close_attempt(&mut tx, run, &ending).await?;
         sqlx::query(
             "insert into etl.etl_attempts (run_id, pipeline_id, token, runner) values ($1, $2, $3, $4)",
         )
@@ -155,6 +153,21 @@ impl Store {
             .await?;
         Ok(releases.unsigned_abs())
     }
+}
+
+fn read_claim(row: &PgRow, lease: Lease, lease_length: Duration) -> Result<Claim> {
+    let snapshot: Snapshot = serde_json::from_value(row.try_get::<Value, _>("snapshot")?)?;
+    let was: String = row.try_get("was")?;
+    Ok(Claim {
+        lease,
+        run: RunId(row.try_get("run_id")?),
+        pipeline: snapshot.pipeline,
+        target: snapshot.target,
+        mode: row.try_get::<String, _>("mode")?.parse().map_err(|_| unreadable("mode"))?,
+        takeover: was != Status::RunRequested.as_str(),
+        interrupted: was == Status::PauseRequested.as_str() || row.try_get("cancel_requested")?,
+        lease_length,
+    })
 }
 
 fn unreadable(column: &str) -> Error {
@@ -197,5 +210,4 @@ a as (
     select p.run_id, p.id, p.lease_token, $3 from p join r on r.id = p.run_id
      where (select count(*) from e) >= 0
     returning id)
-select p.*, r.cancel_requested, r.mode, r.snapshot, s.checkpoint, s.version as state_version
-  from p join r on r.id = p.run_id join etl.etl_state s on s.pipeline_id = p.id, a";
+select p.*, r.cancel_requested, r.mode, r.snapshot from p join r on r.id = p.run_id, a";

@@ -65,6 +65,12 @@ impl Error {
         }
     }
 
+    /// Someone else held a row for too long: asking again soon may succeed.
+    pub fn is_busy(&self) -> bool {
+        let Self::Database(sqlx::Error::Database(refusal)) = self else { return false };
+        refusal.code().is_some_and(|code| code == "55P03")
+    }
+
     pub(crate) fn connecting(error: sqlx::Error, options: &PgConnectOptions) -> Self {
         let database = options.get_database().unwrap_or_else(|| options.get_username());
         let address = format!("{}:{}/{database}", options.get_host(), options.get_port());
@@ -85,15 +91,18 @@ impl From<sqlx::Error> for Error {
     }
 }
 
+const LATER: [&str; 3] = ["53300", "3D000", "55000"];
+
 fn is_connection(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_) => {
             true
         }
-        // 08: connection exception; 57P: shutdown, crash, cannot connect now; 53300: too many connections.
+        // 08: connection exception; 57P: shutdown, crash, cannot connect now; 53300: too many connections;
+        // 3D000, 55000: the database is not there, or takes no connections, as while it is restored.
         sqlx::Error::Database(refusal) => refusal
             .code()
-            .is_some_and(|code| code.starts_with("08") || code.starts_with("57P") || code == "53300"),
+            .is_some_and(|code| code.starts_with("08") || code.starts_with("57P") || LATER.contains(&&*code)),
         _ => false,
     }
 }

@@ -13,7 +13,8 @@ mod wakeups;
 
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::Connection;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 
 use uuid::Uuid;
 
@@ -36,6 +37,9 @@ pub struct Store {
 /// How long a change may wait for a row that a runner is just committing.
 const LOCK_TIMEOUT: &str = "set local lock_timeout = '5s'";
 
+/// How long to wait for a connection.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 impl Store {
     /// Connects, or says in one error why that is impossible. `application` names the sessions.
     pub async fn connect(url: &str, application: &str, max_connections: u32) -> Result<Self> {
@@ -43,12 +47,14 @@ impl Store {
         let options = options
             .application_name(application)
             .options([("search_path", "pg_catalog"), ("TimeZone", "UTC")]);
+        // Once and without the pool, which would ask a closed port again and again until its time is over.
+        let first = tokio::time::timeout(PATIENCE, PgConnection::connect_with(&options)).await;
+        let first = first.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+        first.map_err(|error| Error::connecting(error, &options))?.close().await?;
         let pool = PgPoolOptions::new()
             .max_connections(max_connections)
-            .acquire_timeout(Duration::from_secs(5))
-            .connect_with(options.clone())
-            .await
-            .map_err(|error| Error::connecting(error, &options))?;
+            .acquire_timeout(PATIENCE)
+            .connect_lazy_with(options);
         Ok(Self { pool })
     }
 

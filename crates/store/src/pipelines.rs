@@ -83,7 +83,7 @@ impl Store {
 
     pub async fn pipeline(&self, reference: &PipelineRef) -> Result<PipelineRecord> {
         let mut connection = self.pool.acquire().await?;
-        find(&mut connection, reference, "").await
+        find(&mut connection, reference).await
     }
 
     /// Saves a new pipeline with its plan. Its state row comes with it, by trigger.
@@ -105,7 +105,7 @@ impl Store {
         .await;
         inserted.map_err(|error| name_taken(error, &pipeline.name))?;
         replace_plan(&mut tx, pipeline).await?;
-        let record = find(&mut tx, &PipelineRef::Id(pipeline.id), "").await?;
+        let record = find(&mut tx, &PipelineRef::Id(pipeline.id)).await?;
         tx.commit().await?;
         Ok(record)
     }
@@ -127,12 +127,8 @@ impl Store {
     }
 }
 
-pub(crate) async fn find(
-    connection: &mut PgConnection,
-    reference: &PipelineRef,
-    lock: &str,
-) -> Result<PipelineRecord> {
-    let sql = format!("select {AS_DOCUMENT} from etl.etl_pipelines p where p.id = $1 or p.name = $2 {lock}");
+pub(crate) async fn find(connection: &mut PgConnection, reference: &PipelineRef) -> Result<PipelineRecord> {
+    let sql = format!("select {AS_DOCUMENT} from etl.etl_pipelines p where p.id = $1 or p.name = $2");
     let (id, name) = match reference {
         PipelineRef::Id(id) => (Some(id.0), None),
         PipelineRef::Name(name) => (None, Some(name.as_str())),

@@ -56,12 +56,16 @@ impl Store {
         Ok(())
     }
 
-    /// What a runner found at its connections when it started: what is wrong, or null.
+    /// What a runner found at its connections when it started: what is wrong, or null. Runners that have
+    /// been silent for a day are forgotten on this occasion.
     pub async fn note_health(
         &self,
         runner: &str,
         health: &BTreeMap<String, Option<&'static str>>,
     ) -> Result<()> {
+        sqlx::query("delete from etl.etl_runners where heartbeat_at < clock_timestamp() - interval '1 day'")
+            .execute(&self.pool)
+            .await?;
         sqlx::query("update etl.etl_runners set health = $2 where name = $1")
             .bind(runner)
             .bind(serde_json::to_value(health)?)

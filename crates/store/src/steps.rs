@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use uuid::Uuid;
 use vitrina_core::{
-    AllowedTargets, Effect, Event, Lease, Lifecycle, Mode, OnActive, PipelineId, RunId, RunStatus, TargetName,
+    AllowedTargets, Effect, Event, Lease, Lifecycle, Mode, OnActive, PipelineId, RunId, RunStatus, Status,
+    TargetName,
 };
 
 use crate::pipelines::{PipelineRecord, PipelineRef, find, target};
@@ -50,6 +51,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) code: Option<&'a str>,
     pub(crate) error: Option<&'a str>,
     pub(crate) retry_after: Option<std::time::Duration>,
+    /// The open pass led to this and must not be gone on with.
+    pub(crate) drop_pass: bool,
 }
 
 impl Store {
@@ -71,7 +74,12 @@ impl Store {
     async fn request(&self, id: PipelineId, event: Event, request: &RunRequest) -> Result<StepDone> {
         let mut tx = self.pool.begin().await?;
         sqlx::query(LOCK_TIMEOUT).execute(&mut *tx).await?;
-        let record = find(&mut tx, &PipelineRef::Id(id), "for no key update of p").await?;
+        // Locked by a statement of its own: one that waits for the lock reads the run as it was before.
+        sqlx::query("select 1 from etl.etl_pipelines where id = $1 for no key update")
+            .bind(id.0)
+            .execute(&mut *tx)
+            .await?;
+        let record = find(&mut tx, &PipelineRef::Id(id)).await?;
         if let Some(run) = run_of_key(&mut tx, id, request).await? {
             let before = record.lifecycle();
             return Ok(StepDone { pipeline: record, before, run: Some(run), effect: Effect::default() });
@@ -85,20 +93,25 @@ impl Store {
     pub(crate) async fn report(&self, lease: &Lease, event: Event, ending: &Ending<'_>) -> Result<StepDone> {
         let mut tx = self.pool.begin().await?;
         sqlx::query(LOCK_TIMEOUT).execute(&mut *tx).await?;
-        let held: Option<i32> = sqlx::query_scalar(
-            "select 1 from etl.etl_pipelines where id = $1 and owner = $2 and lease_token = $3 for no key update",
-        )
-        .bind(lease.pipeline.0)
-        .bind(lease.owner.0)
-        .bind(lease.token.0)
-        .fetch_optional(&mut *tx)
-        .await?;
-        held.ok_or(Error::LeaseLost)?;
-        let record = find(&mut tx, &PipelineRef::Id(lease.pipeline), "").await?;
+        hold(&mut tx, lease).await?;
+        let record = find(&mut tx, &PipelineRef::Id(lease.pipeline)).await?;
         let done = step(&mut tx, record, event, &RunRequest::default(), ending).await?;
         tx.commit().await?;
         Ok(done)
     }
+}
+
+/// Locks the pipeline for a runner that still owns it.
+pub(crate) async fn hold(tx: &mut PgConnection, lease: &Lease) -> Result<()> {
+    let held: Option<i32> = sqlx::query_scalar(
+        "select 1 from etl.etl_pipelines where id = $1 and owner = $2 and lease_token = $3 for no key update",
+    )
+    .bind(lease.pipeline.0)
+    .bind(lease.owner.0)
+    .bind(lease.token.0)
+    .fetch_optional(tx)
+    .await?;
+    held.map(|_| ()).ok_or(Error::LeaseLost)
 }
 
 async fn step(
@@ -122,11 +135,11 @@ async fn step(
     if effect.open_run {
         run = Some(open_run(tx, &record, event, request).await?);
     }
-    if drops_the_pass(before, next, event, effect) {
+    if ending.drop_pass || drops_the_pass(before, next, event, effect) {
         drop_pass(tx, record.config.id).await?;
     }
     write_back(tx, &record, next, effect, request, run, ending).await?;
-    let pipeline = find(tx, &PipelineRef::Id(record.config.id), "").await?;
+    let pipeline = find(tx, &PipelineRef::Id(record.config.id)).await?;
     Ok(StepDone { pipeline, before, run, effect })
 }
 
@@ -192,7 +205,7 @@ async fn open_run(
     .bind(run.0)
     .bind(config.id.0)
     .bind(serde_json::to_value(trigger)?.as_str())
-    .bind(mode(record, &request).as_str())
+    .bind(mode(record, event, &request).as_str())
     .bind(json!({"pipeline": config, "target": target}))
     .bind(request.idempotency_key)
     .execute(&mut *tx)
@@ -217,10 +230,12 @@ fn pending(record: &PipelineRecord) -> Result<RunRequest> {
     Ok(serde_json::from_value(stored)?)
 }
 
-/// A resumed pipeline goes on with what was paused.
-fn mode(record: &PipelineRecord, request: &RunRequest) -> Mode {
-    let paused = record.last_run.as_ref().filter(|run| run.status == RunStatus::Paused).map(|run| run.mode);
-    request.mode.or(paused).unwrap_or(record.config.mode)
+/// A resumed pipeline goes on with what was paused; so does one whose pause is taken back as it is reached.
+fn mode(record: &PipelineRecord, event: Event, request: &RunRequest) -> Mode {
+    let resumes = record.status == Status::Paused
+        || (record.status == Status::PauseRequested && event != Event::DataEnd);
+    let carried = record.last_run.as_ref().filter(|_| resumes).map(|run| run.mode);
+    request.mode.or(carried).unwrap_or(record.config.mode)
 }
 
 async fn drop_pass(tx: &mut PgConnection, id: PipelineId) -> Result<()> {

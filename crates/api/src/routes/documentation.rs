@@ -82,15 +82,16 @@ problems! {
     NoRun = "404" "`run.not_found`",
     NameTaken = "409" "`pipeline.name_taken`",
     StillActive = "409" "`pipeline.active`",
-    CannotRun = "409" "`pipeline.disabled`, `pipeline.active`, `pipeline.pending`, `pipeline.pausing`, `pipeline.cancelling`",
+    CannotRun = "409" "`pipeline.disabled`, `pipeline.active`, `pipeline.pending`, `pipeline.pausing`, `pipeline.cancelling`, `idempotency_key.reused`",
     CannotPause = "409" "`pipeline.failed`",
     CannotCancel = "409" "`pipeline.idle`",
     TooLarge = "413" "`request.too_large`",
     NotJson = "415" "`request.media_type`",
     InvalidPipeline = "422" "`pipeline.invalid` with all broken rules in `errors`, `request.invalid`",
     InvalidRequest = "422" "`request.invalid`",
+    InvalidRun = "422" "`pipeline.incremental_key`, `request.invalid`",
     Broken = "500" "`internal`",
-    Away = "503" "`meta_store.unavailable`",
+    Away = "503" "`meta_store.unavailable`, `pipeline.busy`",
 }
 
 fn problem(codes: &str) -> RefOr<Response> {

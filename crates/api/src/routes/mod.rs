@@ -10,6 +10,7 @@ mod system;
 
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::get;
 use axum::{Extension, Router};
 use utoipa::OpenApi;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
@@ -27,7 +28,7 @@ const MAX_BODY_BYTES: usize = 1024 * 1024;
 fn calls(app: &App) -> OpenApiRouter<App> {
     let needs = |role, call| needs(app, role, call);
     OpenApiRouter::new()
-        .routes(needs(Viewer,   routes!(pipelines::list)))       // GET    /pipelines
+        .routes(needs(Viewer,   routes!(pipelines::list)))       // GET    /pipelines?limit=&cursor=
         .routes(needs(Admin,    routes!(pipelines::create)))     // POST   /pipelines
         .routes(needs(Viewer,   routes!(pipelines::show)))       // GET    /pipelines/{p}
         .routes(needs(Admin,    routes!(pipelines::delete)))     // DELETE /pipelines/{p}
@@ -60,6 +61,7 @@ pub(crate) fn router(app: &App) -> Router {
     let (plain, _) = calls(app).split_for_parts();
     versioned
         .merge(plain)
+        .route("/", get(system::welcome))
         .fallback(async || Error::NoSuchPath)
         .method_not_allowed_fallback(async || Error::WrongMethod)
         .layer(Extension(documentation::Text::of(&document)))

@@ -13,17 +13,19 @@ use crate::app::App;
 use crate::error::Result;
 use crate::extract::{Body, PipelinePath};
 use crate::models::{NewPipeline, Page, PipelineDetail, PipelineState, PipelineStatus, PipelineSummary};
-use crate::query::{Nothing, Params, Wait};
+use crate::query::{Nothing, Params, Slice, Wait};
 use crate::services::{pipelines, runs};
 
-/// All pipelines by name
+/// Pipelines by name
 #[utoipa::path(get, path = "/pipelines", tag = "pipelines", operation_id = "list_pipelines",
+    params(Slice),
     responses((status = 200, body = Page<PipelineSummary>), InvalidRequest))]
 pub(super) async fn list(
     State(app): State<App>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(slice): Params<Slice>,
 ) -> Result<Json<Page<PipelineSummary>>> {
-    Ok(Json(Page::whole(pipelines::list(&app).await?)))
+    let (records, next_cursor) = pipelines::list(&app, slice.rows()?, slice.cursor.as_deref()).await?;
+    Ok(Json(Page { next_cursor, ..Page::whole(records) }))
 }
 
 /// Create a pipeline

@@ -7,7 +7,8 @@ use axum::{Extension, Json};
 use vitrina_core::{Event, Status};
 
 use super::documentation::{
-    BadBody, BadRun, CannotCancel, CannotPause, CannotRun, InvalidRequest, NoPipeline, NotJson, TooLarge,
+    BadBody, BadRun, CannotCancel, CannotPause, CannotRun, InvalidRequest, InvalidRun, NoPipeline, NotJson,
+    TooLarge,
 };
 use crate::access::Actor;
 use crate::app::App;
@@ -53,7 +54,7 @@ pub(super) async fn disable(
            ("idempotency-key" = Option<String>, Header, description = "1 to 255 visible ASCII characters")),
     request_body = Option<RunOrder>,
     responses((status = 202, body = RunAccepted, headers(("location", description = "the run"))),
-              BadRun, NoPipeline, CannotRun, TooLarge, NotJson, InvalidRequest))]
+              BadRun, NoPipeline, CannotRun, TooLarge, NotJson, InvalidRun))]
 pub(super) async fn run(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,

@@ -3,11 +3,17 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::Html;
 
 use crate::app::App;
 use crate::error::Result;
 use crate::models::{Health, Live, Page, Runner, Version};
 use crate::services::system;
+
+/// For whoever opens the address in a browser; no call of the API.
+pub(super) async fn welcome() -> Html<&'static str> {
+    Html(include_str!("welcome.html"))
+}
 
 /// The runners and what they can run
 #[utoipa::path(get, path = "/runners", tag = "system", operation_id = "list_runners",

@@ -16,10 +16,10 @@ impl App {
         before: Option<Value>,
         after: Option<Value>,
     ) {
-        let Actor(actor) = actor;
+        let Actor { name: actor, request_id } = actor;
         let subject = format!("pipeline {pipeline}");
         tracing::info!(actor, action, %pipeline, "changed");
-        if let Err(error) = self.store.audit(actor, action, &subject, before, after).await {
+        if let Err(error) = self.store.audit(actor, request_id, action, &subject, before, after).await {
             tracing::error!(%error, actor, action, %pipeline, "the audit misses this change");
         }
     }

@@ -11,8 +11,20 @@ use crate::models::NewPipeline;
 
 use super::rules;
 
-pub(crate) async fn list(app: &App) -> Result<Vec<PipelineRecord>> {
-    Ok(app.store.pipelines().await?)
+/// At most `rows` pipelines after the one that `cursor` names, and the cursor of what follows them.
+pub(crate) async fn list(
+    app: &App,
+    rows: usize,
+    cursor: Option<&str>,
+) -> Result<(Vec<PipelineRecord>, Option<String>)> {
+    let mut records = app.store.pipelines().await?;
+    // The database's collation may order otherwise, and a cursor must hold when its pipeline is gone.
+    records.sort_by(|one, other| one.config.name.cmp(&other.config.name));
+    records.retain(|record| cursor.is_none_or(|cursor| record.config.name.as_str() > cursor));
+    let more = records.len() > rows;
+    records.truncate(rows);
+    let next = records.last().filter(|_| more).map(|record| record.config.name.clone());
+    Ok((records, next))
 }
 
 pub(crate) async fn find(app: &App, reference: &PipelineRef) -> Result<PipelineRecord> {

@@ -65,6 +65,35 @@ async fn probes_need_no_token_and_nothing_else_is_exempt() {
 }
 
 #[tokio::test]
+async fn a_browser_is_shown_where_to_go_without_a_token() {
+    let app = App::start_with(Some(ADMIN)).await;
+    let page = app.anonymous(Method::GET, "/").send().await.unwrap();
+    assert_eq!(
+        (page.status().as_u16(), &page.headers()["content-type"]),
+        (200, &"text/html; charset=utf-8".parse().unwrap())
+    );
+    let text = page.text().await.unwrap();
+    for link in ["/api/v1/openapi.json", "/health", "/pipelines"] {
+        assert!(text.contains(&format!("href=\"{link}\"")), "{link}");
+        app.get(link).await.assert(200);
+    }
+}
+
+#[tokio::test]
+async fn a_token_for_an_open_server_is_not_taken_for_known() {
+    let app = App::start().await;
+    for header in ["Bearer mine", "Basic YTpi"] {
+        let call = app.anonymous(Method::GET, "/pipelines").header("authorization", header);
+        let answer = send(call).await.assert_problem(401, "access.unauthorized");
+        assert!(answer.body["detail"].as_str().unwrap().contains("has no tokens"), "{}", answer.body);
+        assert!(answer.body["hint"].as_str().unwrap().contains("unset VITRINA_API_TOKEN"), "{}", answer.body);
+    }
+    let call =
+        app.anonymous(Method::GET, "/pipelines").bearer_auth("mine").header("origin", "https://example.com");
+    send(call).await.assert_problem(403, "access.origin");
+}
+
+#[tokio::test]
 async fn an_open_server_keeps_foreign_pages_out() {
     let app = App::start().await;
     let run = || app.anonymous(Method::POST, "/pipelines/films/run");

@@ -158,7 +158,7 @@ impl App {
     pub(crate) async fn fail(&self, name: &str) {
         self.run(name).await;
         let claim = self.claim().await;
-        self.store.fail(&claim.lease, "source.sql", "column x does not exist").await.unwrap();
+        self.store.fail(&claim.lease, "source.sql", "column x does not exist", false).await.unwrap();
     }
 }
 

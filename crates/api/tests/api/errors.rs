@@ -3,6 +3,7 @@
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
+use vitrina_testbed::Database;
 
 use crate::app::{App, QUERY, send};
 
@@ -42,6 +43,35 @@ async fn a_value_of_the_wrong_kind_is_pointed_at(#[case] body: Value, #[case] po
     let app = App::start().await;
     let answer = app.post_json("/pipelines", &body).await.assert_problem(422, "request.invalid");
     assert_eq!(answer.faults(), [(pointer, "body.field")], "{}", answer.body);
+}
+
+#[rstest]
+#[case::array(json!([]))]
+#[case::array_of_values(json!(["full", "join"]))]
+#[case::null(json!(null))]
+#[case::number(json!(5))]
+#[case::text(json!("full"))]
+#[tokio::test]
+async fn a_body_that_is_no_object_is_told_so(#[case] body: Value) {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    for path in ["/pipelines", "/pipelines/films/run", "/pipelines/films/pause", "/pipelines/films/cancel"] {
+        let answer = app.post_json(path, &body).await.assert_problem(422, "request.invalid");
+        assert_eq!(answer.body["errors"][0]["detail"], "the body must be a JSON object", "{path}");
+    }
+    assert_eq!(app.status("films").await, "IDLE");
+}
+
+#[rstest]
+#[case(json!({"tasks": [5]}), "invalid type: integer `5`, expected an object")]
+#[case(json!({"tasks": [[]]}), "invalid length 0, expected an object")]
+#[case(json!({"mode": 5}), "expected value")]
+#[case(json!({"capture": ["cursor"]}), "expected value")]
+#[tokio::test]
+async fn no_message_names_a_type_of_the_code(#[case] body: Value, #[case] detail: &str) {
+    let app = App::start().await;
+    let answer = app.post_json("/pipelines", &body).await.assert_problem(422, "request.invalid");
+    assert_eq!(answer.body["errors"][0]["detail"], detail, "{}", answer.body);
 }
 
 #[tokio::test]
@@ -87,7 +117,8 @@ async fn an_unknown_method_is_405_and_lists_the_known_ones() {
 #[tokio::test]
 async fn an_unknown_path_is_404_and_never_a_redirect() {
     let app = App::start().await;
-    for path in ["/", "/nothing", "/api/v1", "/api/v2/pipelines", "/pipelines/x/metrics", "/pipelines/x/y/z"]
+    for path in
+        ["/docs", "/nothing", "/api/v1", "/api/v2/pipelines", "/pipelines/x/metrics", "/pipelines/x/y/z"]
     {
         app.get(path).await.assert_problem(404, "path.not_found");
     }
@@ -107,6 +138,8 @@ async fn the_character_nul_is_the_callers_error() {
 
 #[rstest]
 #[case("/pipelines?status=FAILED", "status")]
+#[case("/pipelines?limit=0", "limit")]
+#[case("/pipelines?limit=501", "limit")]
 #[case("/pipelines/films/status?wait=61", "wait")]
 #[case("/pipelines/films/status?wait=-1", "wait")]
 #[case("/pipelines/films/runs?limit=0", "limit")]
@@ -142,6 +175,32 @@ async fn a_lost_meta_store_is_503_without_its_words() {
     let app = App::start().await;
     app.server_store.close().await;
     let answer = app.get("/pipelines").await.assert_problem(503, "meta_store.unavailable");
+    assert_eq!(answer.header("retry-after"), "5");
+}
+
+#[tokio::test]
+async fn a_database_that_takes_no_connections_or_is_gone_is_503() {
+    let app = App::start().await;
+    let (name, elsewhere) = (app.database.name(), Database::fresh().await);
+    elsewhere.execute(&format!("alter database {name} allow_connections false")).await;
+    let sessions =
+        format!("select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '{name}'");
+    elsewhere.execute(&sessions).await;
+    let answer = app.get("/pipelines").await.assert_problem(503, "meta_store.unavailable");
+    assert_eq!(answer.header("retry-after"), "5");
+    elsewhere.execute(&format!("alter database {name} rename to {name}_away")).await;
+    let answer = app.get("/pipelines").await.assert_problem(503, "meta_store.unavailable");
+    assert_eq!(answer.header("retry-after"), "5");
+    elsewhere.execute(&format!("alter database {name}_away rename to {name}")).await;
+}
+
+#[tokio::test]
+async fn a_pipeline_that_stays_locked_is_503() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let lock = app.database.client().await;
+    lock.batch_execute("begin; select from etl.etl_pipelines for update").await.unwrap();
+    let answer = app.post("/pipelines/films/run").await.assert_problem(503, "pipeline.busy");
     assert_eq!(answer.header("retry-after"), "5");
 }
 

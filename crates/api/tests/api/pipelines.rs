@@ -1,8 +1,9 @@
 //! Pipelines: created, listed, shown, deleted (R-API-1).
 
+use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::app::{App, QUERY};
+use crate::app::{App, QUERY, send};
 
 #[tokio::test]
 async fn a_created_pipeline_has_the_defaults_of_the_table() {
@@ -56,6 +57,27 @@ async fn the_list_shows_how_each_pipeline_stands() {
         (&json!(true), &json!("full"), &json!("analytics.film_dim"))
     );
     assert_eq!(b["last_run"], Value::Null);
+}
+
+#[tokio::test]
+async fn the_list_comes_in_pages_that_hold_when_a_pipeline_goes() {
+    let app = App::start().await;
+    for name in ["b", "фильмы", "A", "c"] {
+        app.create_pipeline(name).await;
+    }
+    let page = async |query: String| {
+        let body = app.get(&format!("/pipelines?{query}")).await.assert(200).body;
+        let names = body["items"].as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap());
+        (names.collect::<Vec<_>>().join(" "), body["next_cursor"].as_str().map(str::to_owned))
+    };
+    let (first, cursor) = page("limit=2".to_owned()).await;
+    assert_eq!(first, "A b");
+    app.delete("/pipelines/b").await.assert(204);
+    let (second, cursor) = page(format!("limit=1&cursor={}", cursor.unwrap())).await;
+    assert_eq!(second, "c");
+    let (last, end) = page(format!("limit=1&cursor={}", cursor.unwrap())).await;
+    assert_eq!((last.as_str(), end), ("фильмы", None));
+    assert_eq!(page("cursor=фильмы".to_owned()).await, (String::new(), None));
 }
 
 #[tokio::test]
@@ -161,6 +183,18 @@ async fn the_state_of_a_new_pipeline_is_the_start() {
     app.create_pipeline("films").await;
     let answer = app.get("/pipelines/films/state").await.assert(200);
     assert_eq!((&answer.body["version"], &answer.body["last_processed_key"]), (&json!(0), &Value::Null));
+}
+
+#[tokio::test]
+async fn the_audit_names_the_call() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    send(app.request(Method::POST, "/pipelines/films/run").header("x-request-id", "call-7"))
+        .await
+        .assert(202);
+    let ids = app.database.texts("select request_id from etl.etl_audit order by id").await;
+    assert_eq!(ids[0][0].as_ref().map(String::len), Some(36));
+    assert_eq!(ids[1][0].as_deref(), Some("call-7"));
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::app::{Answer, App, send};
+use crate::app::{Answer, App, QUERY, send};
 
 async fn run_with(app: &App, body: &Value) -> Answer {
     app.post_json("/pipelines/films/run", body).await
@@ -13,6 +13,20 @@ async fn started() -> App {
     let app = App::start().await;
     app.create_pipeline("films").await;
     app
+}
+
+/// A pipeline that runs in either mode.
+async fn started_with_key() -> App {
+    let app = App::start().await;
+    let body = json!({"name": "films", "target_table": "analytics.film_dim", "source_query": QUERY,
+                      "incremental_key": "modified"});
+    app.post_json("/pipelines", &body).await.assert(201);
+    app
+}
+
+async fn run_keyed(app: &App, key: &str, body: &Value) -> Answer {
+    let call = app.request(Method::POST, "/pipelines/films/run").header("idempotency-key", key);
+    send(call.json(body)).await
 }
 
 #[tokio::test]
@@ -59,7 +73,7 @@ async fn an_empty_or_equal_request_joins_the_active_run() {
 
 #[tokio::test]
 async fn a_request_of_another_mode_is_not_lost_in_the_active_run() {
-    let app = started().await;
+    let app = started_with_key().await;
     app.run("films").await;
     run_with(&app, &json!({"mode": "incremental"})).await.assert_problem(409, "pipeline.active");
 }
@@ -86,7 +100,7 @@ async fn on_active_after_runs_once_more_when_the_run_has_ended() {
 
 #[tokio::test]
 async fn a_request_that_differs_from_the_waiting_one_is_not_lost_behind_it() {
-    let app = started().await;
+    let app = started_with_key().await;
     app.run("films").await;
     app.claim().await;
     run_with(&app, &json!({"on_active": "after", "mode": "incremental"})).await.assert(202);
@@ -107,6 +121,44 @@ async fn the_same_idempotency_key_is_answered_with_the_same_run() {
     assert_eq!(again.body["run_id"], first.body["run_id"]);
     assert_eq!(again.body["status"], "SUCCESS");
     assert_eq!(app.status("films").await, "IDLE");
+}
+
+#[tokio::test]
+async fn an_idempotency_key_of_another_request_is_refused() {
+    let app = started_with_key().await;
+    let (full, incremental) = (json!({"mode": "full"}), json!({"mode": "incremental"}));
+    let first = run_keyed(&app, "k", &full).await.assert(202);
+    let answer = run_keyed(&app, "k", &incremental).await.assert_problem(409, "idempotency_key.reused");
+    assert!(answer.body["hint"].as_str().unwrap().contains("new key"), "{}", answer.body);
+    let claim = app.claim().await;
+    app.store.finish(&claim.lease).await.unwrap();
+    run_keyed(&app, "k", &incremental).await.assert_problem(409, "idempotency_key.reused");
+    assert_eq!(app.status("films").await, "IDLE");
+    assert_eq!(run_keyed(&app, "k", &full).await.assert(202).body["run_id"], first.body["run_id"]);
+}
+
+#[tokio::test]
+async fn an_idempotency_key_also_stands_for_the_request_that_waits() {
+    let app = started_with_key().await;
+    let first = run_keyed(&app, "k1", &json!({"mode": "full"})).await.assert(202);
+    app.claim().await;
+    let waiting = json!({"mode": "incremental", "on_active": "after"});
+    run_keyed(&app, "k2", &waiting).await.assert(202);
+    run_keyed(&app, "k2", &waiting).await.assert(202);
+    let other = json!({"mode": "full", "on_active": "after"});
+    run_keyed(&app, "k2", &other).await.assert_problem(409, "idempotency_key.reused");
+    let again = run_keyed(&app, "k1", &json!({"mode": "full"})).await.assert(202);
+    assert_eq!((&again.body["run_id"], &again.body["pending"]), (&first.body["run_id"], &json!(false)));
+}
+
+#[tokio::test]
+async fn an_incremental_run_needs_an_incremental_key() {
+    let app = started().await;
+    let answer =
+        run_with(&app, &json!({"mode": "incremental"})).await.assert_problem(422, "pipeline.incremental_key");
+    assert_eq!(answer.faults(), [("/mode", "pipeline.incremental_key")]);
+    let status = app.get("/pipelines/films/status").await.body;
+    assert_eq!((&status["status"], &status["last_run"]), (&json!("IDLE"), &Value::Null));
 }
 
 #[tokio::test]

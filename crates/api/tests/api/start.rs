@@ -1,10 +1,40 @@
 //! What keeps a server from starting, said with a way out.
 
+use std::io::{self, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
 use vitrina_api::{Server, StartError};
 use vitrina_store::{Role, Store};
 use vitrina_testbed::Database;
 
 use crate::app::{migrated, settings};
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn new() -> (Self, impl Fn() -> Self) {
+        let log = Self::default();
+        let writer = log.clone();
+        (log, move || writer.clone())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 async fn refusal(listen: &str, token: Option<&str>, store: &Store) -> String {
     Server::bind(settings(listen, token), store.clone()).await.expect_err("a refusal").to_string()
@@ -23,6 +53,22 @@ async fn a_taken_port_is_named_with_a_way_out() {
             && message.contains("--listen 127.0.0.1:0"),
         "{message}"
     );
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_listen_warns_of_nothing_and_changes_no_token() {
+    let database = Database::fresh().await;
+    let store = migrated(&database).await;
+    let (log, writer) = Log::new();
+    let _listening = tracing::subscriber::set_default(tracing_subscriber::fmt().with_writer(writer).finish());
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = other.local_addr().unwrap().to_string();
+    refusal(&taken, None, &store).await;
+    assert!(!log.text().contains("THE API IS OPEN"), "{}", log.text());
+    refusal(&taken, Some("new"), &store).await;
+    assert!(!store.has_tokens().await.unwrap());
+    Server::bind(settings("127.0.0.1:0", None), store).await.unwrap();
+    assert!(log.text().contains("THE API IS OPEN"), "{}", log.text());
 }
 
 #[tokio::test]

@@ -84,17 +84,17 @@ async fn check_schema(store: &Store, report: &mut Report) -> Option<Uuid> {
             report.add(Verdict::Ok, "schema", &format!("all {} migrations are applied", schema.known));
         }
         Err(error) => {
-            report.fail("schema", &error.to_string());
+            report.fail("schema", &exit::explain(&error.into()));
             return None;
         }
     }
-    store.installation().await.map_err(|error| report.fail("schema", &error.to_string())).ok()
+    store.installation().await.map_err(|error| report.fail("schema", &exit::explain(&error.into()))).ok()
 }
 
 async fn check_runners(store: &Store, report: &mut Report) {
     let alive = match store.runners().await {
         Ok(runners) => runners.into_iter().filter(|runner| runner.alive).map(|runner| runner.name),
-        Err(error) => return report.fail("runners", &error.to_string()),
+        Err(error) => return report.fail("runners", &exit::explain(&error.into())),
     };
     match alive.collect::<Vec<_>>().as_slice() {
         [] => report.add(Verdict::Warn, "runners", "none is alive\nhint: start one with `vitrina runner`"),
@@ -115,7 +115,7 @@ async fn check_source(name: &str, source: &SourceConnection, report: &mut Report
             let hint = "read with a login of its own; `vitrina roles` shows how to create it";
             report.fail(&check, &format!("its login may write {tables}\nhint: {hint}"));
         }
-        Err(error) => report.fail(&check, &error.to_string()),
+        Err(error) => report.fail(&check, &exit::told(&error)),
     }
     let closed = ["auth".to_owned(), "etl".to_owned()];
     match tables(&mut session, &closed, "select").await {
@@ -124,7 +124,7 @@ async fn check_source(name: &str, source: &SourceConnection, report: &mut Report
             let hint = "revoke it: pipelines never read these schemas, so their login need not either";
             report.add(Verdict::Warn, &check, &format!("its login may read {tables}\nhint: {hint}"));
         }
-        Err(error) => report.fail(&check, &error.to_string()),
+        Err(error) => report.fail(&check, &exit::told(&error)),
     }
 }
 
@@ -155,7 +155,7 @@ async fn check_marts(settings: &Settings, installation: Option<Uuid>, report: &m
             "they are in another database than the meta-store, or their login may not execute etl.commit_batch\n\
              hint: point connections.marts.url at the database of database_url; `vitrina roles` shows the grants",
         ),
-        Err(error) => report.fail("marts", &error.to_string()),
+        Err(error) => report.fail("marts", &exit::told(&error)),
     }
 }
 
@@ -195,7 +195,7 @@ async fn open(url: &str, name: &str) -> Result<PgConnection, String> {
     let hint = format!("hint: check connections.{name}.url");
     match tokio::time::timeout(PATIENCE, PgConnection::connect(url)).await {
         Ok(Ok(session)) => Ok(session),
-        Ok(Err(error)) => Err(format!("it cannot be reached: {error}\n{hint}")),
+        Ok(Err(error)) => Err(format!("it cannot be reached: {}\n{hint}", exit::told(&error))),
         Err(_) => Err(format!("it does not answer within {} s\n{hint}", PATIENCE.as_secs())),
     }
 }

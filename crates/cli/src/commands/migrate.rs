@@ -2,17 +2,36 @@
 
 use anyhow::Result;
 use serde_json::json;
-use vitrina_store::Store;
+use vitrina_store::{Error, SchemaState, Store};
 
 use crate::context::Context;
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 
 pub(crate) async fn run(context: &Context) -> Result<Exit> {
     let store = Store::connect(&context.database_url()?, "vitrina-migrate", 2).await?;
-    let schema = store.migrate().await?;
+    let schema = bring_up_to_date(&store).await?;
     store.close().await;
     context.output.show(&json!({"applied": schema.applied, "known": schema.known}), || {
         format!("schema etl is up to date: {} of {} migrations are applied", schema.applied, schema.known)
     });
     Ok(Exit::Done)
+}
+
+/// Only when there is need: the login of a prepared database may not be allowed to.
+pub(super) async fn bring_up_to_date(store: &Store) -> Result<SchemaState> {
+    match store.check_schema().await {
+        Ok(schema) => Ok(schema),
+        Err(_) => store.migrate().await.map_err(refused),
+    }
+}
+
+fn refused(error: Error) -> anyhow::Error {
+    match error {
+        Error::Database(cause) if exit::lacks_rights(&cause) => Exit::Refused.fault(format!(
+            "the meta-store cannot be migrated: {}\nhint: run `vitrina migrate` as the owner of the database, \
+             then `vitrina roles`",
+            exit::told(&cause)
+        )),
+        error => error.into(),
+    }
 }

@@ -12,11 +12,20 @@ pub(crate) struct Args {
     #[arg(long, default_value = "cinema")]
     database: String,
     /// Schemas that pipelines may read
-    #[arg(long, value_delimiter = ',', default_value = "content,ugc")]
+    #[arg(long, value_delimiter = ',', value_parser = readable_schema, default_value = "content,ugc")]
     schemas: Vec<String>,
     /// Schema of the marts
     #[arg(long, default_value = "analytics")]
     marts: String,
+}
+
+/// Pipelines never read the product's own schema and that of accounts, so their login must not either.
+fn readable_schema(name: &str) -> Result<String, &'static str> {
+    match name.trim() {
+        "" => Err("a schema has a name"),
+        "etl" | "auth" => Err("pipelines may not read the schemas etl and auth"),
+        name => Ok(name.to_owned()),
+    }
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Exit {

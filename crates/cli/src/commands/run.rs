@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use uuid::Uuid;
 use vitrina_core::{Mode, OnActive, RunStatus};
 
 use crate::client::{Answer, Client, Order, Run};
+use crate::config;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, Progress, grouped, seconds};
@@ -27,8 +28,8 @@ pub(crate) struct Args {
     #[arg(long)]
     watch: bool,
     /// Watch no longer than this, such as 90s or 10m; the run goes on
-    #[arg(long, value_name = "TIME", requires = "watch")]
-    timeout: Option<SignedDuration>,
+    #[arg(long, value_name = "TIME", requires = "watch", value_parser = timeout)]
+    timeout: Option<Duration>,
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
@@ -44,7 +45,8 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
         });
         return Ok(Exit::Done);
     }
-    let watched = tokio::time::timeout(patience(args), watch(&client, &args.pipeline, run, pending));
+    let patience = args.timeout.unwrap_or(Duration::MAX);
+    let watched = tokio::time::timeout(patience, watch(&client, &args.pipeline, run, pending));
     match shutdown.race(watched).await {
         Some(Ok(ended)) => conclude(&args.pipeline, &ended?, context),
         Some(Err(_)) => Err(left(Exit::TimedOut, "the time is over", &args.pipeline)),
@@ -52,8 +54,8 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     }
 }
 
-fn patience(args: &Args) -> Duration {
-    args.timeout.and_then(|timeout| Duration::try_from(timeout).ok()).unwrap_or(Duration::MAX)
+fn timeout(text: &str) -> Result<Duration, String> {
+    config::duration(text).map_err(|complaint| complaint.to_string())
 }
 
 fn left(exit: Exit, why: &str, pipeline: &str) -> anyhow::Error {
@@ -120,6 +122,6 @@ fn failure(pipeline: &str, run: &Run) -> String {
     let error = run.error.as_deref().unwrap_or("the run failed");
     match error.contains("\nhint: ") {
         true => error.to_owned(),
-        false => format!("{error}\nhint: `vitrina runs {pipeline}` shows its history"),
+        false => format!("{error}\nhint: `vitrina status {pipeline}` shows how it stands"),
     }
 }

@@ -8,6 +8,7 @@ use crate::logging;
 use crate::services::Services;
 use crate::shutdown::Shutdown;
 
+use super::migrate::bring_up_to_date;
 pub(crate) use super::serve::Args;
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
@@ -15,10 +16,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     logging::start(&settings.log);
     let shutdown = Shutdown::on_signals()?;
     let store = connect(&settings, "vitrina-migrate", 2).await?;
-    // Only when there is need: the login of a prepared database may not be allowed to.
-    if store.check_schema().await.is_err() {
-        store.migrate().await?;
-    }
+    bring_up_to_date(&store).await?;
     store.close().await;
     let mut services = Services::new(shutdown.token.clone());
     services.start_api(&settings).await?;

@@ -21,7 +21,7 @@ pub struct Problem {
 }
 
 /// What a parser has against a value, before key and origin are known.
-pub(super) struct Complaint {
+pub(crate) struct Complaint {
     pub(super) message: String,
     pub(super) hint: Option<String>,
 }
@@ -41,6 +41,14 @@ impl Complaint {
 
     pub(super) fn at(self, origin: Option<Origin>) -> Problem {
         Problem { key: None, origin, message: self.message, hint: self.hint }
+    }
+}
+
+/// As clap shows it, behind the value.
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it {}", self.message)?;
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
     }
 }
 

@@ -41,7 +41,8 @@ impl fmt::Display for Written {
     }
 }
 
-/// Empty variables count as not set: compose files pass them on for want of a value.
+/// Empty variables count as not set: compose files pass them on for want of a value. But an empty one of
+/// the process still hides that of `.env`, so that a single command can do without it.
 type Variables = BTreeMap<String, (String, Origin)>;
 
 pub(super) fn collect(inputs: &Inputs) -> Layers {
@@ -49,10 +50,11 @@ pub(super) fn collect(inputs: &Inputs) -> Layers {
     let environment = inputs.environment.iter();
     let environment =
         environment.map(|(name, value)| (name.clone(), value.clone(), Origin::Environment(name.clone())));
+    let not_hidden = |(name, ..): &(String, String, Origin)| !inputs.environment.contains_key(name);
     let mut layers = Layers {
         given: BTreeMap::new(),
         environment: variables(environment),
-        dot_env: variables(dot_env::read(&inputs.directory, &mut problems)),
+        dot_env: variables(dot_env::read(&inputs.directory, &mut problems).into_iter().filter(not_hidden)),
         problems,
         warnings: Vec::new(),
     };

@@ -24,6 +24,7 @@ use serde::Serialize;
 pub use error::{ConfigError, Problem};
 pub use known::reference;
 pub use origin::Origin;
+pub(crate) use parse::duration;
 pub use settings::{ApiSettings, Connection, LogFormat, LogSettings, RunnerSettings, Settings};
 
 /// Everything the configuration depends on.
@@ -36,7 +37,7 @@ pub struct Inputs {
     /// What `--config` names.
     pub file: Option<PathBuf>,
     /// The default of `runner.name`.
-    pub hostname: String,
+    pub runner_name: String,
 }
 
 /// A setting given on the command line: `api.listen`, `--listen`, `0.0.0.0:8080`. Lists are comma separated.
@@ -57,9 +58,15 @@ impl Inputs {
             environment: env::vars_os().filter_map(text).collect(),
             directory: env::current_dir()?,
             file,
-            hostname: nix::unistd::gethostname()?.to_string_lossy().into_owned(),
+            runner_name: runner_name()?,
         })
     }
+}
+
+/// Two runners on one host are two.
+fn runner_name() -> io::Result<String> {
+    let host = nix::unistd::gethostname()?;
+    Ok(format!("{}-{}", host.to_string_lossy(), std::process::id()))
 }
 
 /// The settings to work with, what may be shown of them, and what deserves a word to the user.
@@ -82,7 +89,7 @@ impl Config {
     pub fn load(inputs: &Inputs) -> Result<Self, ConfigError> {
         let mut layers = layers::collect(inputs);
         let mut values = expand::all(&mut layers, &inputs.directory);
-        settings::derive(&mut values, &inputs.hostname, &mut layers.problems);
+        settings::derive(&mut values, &inputs.runner_name, &mut layers.problems);
         let settings = settings::read(&values, &mut layers.problems);
         match settings {
             Some(settings) if layers.problems.is_empty() => {

@@ -67,7 +67,7 @@ pub(super) fn count(text: &str) -> Result<NonZeroUsize, Complaint> {
     text.parse().map_err(|_| Complaint::new("is no count", "write a whole number from 1"))
 }
 
-pub(super) fn duration(text: &str) -> Result<Duration, Complaint> {
+pub(crate) fn duration(text: &str) -> Result<Duration, Complaint> {
     let parsed = text.parse::<SignedDuration>().ok().and_then(|duration| duration.try_into().ok());
     parsed.filter(|duration: &Duration| !duration.is_zero()).ok_or_else(|| {
         let hint = "write a number above zero and its unit, such as 500ms, 1s, 5m or 1h";

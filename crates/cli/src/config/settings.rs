@@ -66,8 +66,8 @@ pub struct Connection {
 }
 
 /// Fills in what follows from other settings. A connection without a URL is a problem.
-pub(super) fn derive(values: &mut Values, hostname: &str, problems: &mut Vec<Problem>) {
-    derive_text(values, "runner.name", hostname.to_owned(), Origin::Default);
+pub(super) fn derive(values: &mut Values, runner_name: &str, problems: &mut Vec<Problem>) {
+    derive_text(values, "runner.name", runner_name.to_owned(), Origin::Default);
     if let Some(listen) = values.get("api.listen").and_then(|value| parse::address(&text(value).ok()?).ok()) {
         let url = format!("http://{}", reachable(listen));
         derive_text(values, "api.url", url, Origin::Derived { from: "api.listen" });

@@ -20,7 +20,7 @@ struct Place {
 fn nothing() -> Place {
     let directory = tempfile::tempdir().unwrap();
     let inputs =
-        Inputs { directory: directory.path().to_owned(), hostname: "host-1".into(), ..Inputs::default() };
+        Inputs { directory: directory.path().to_owned(), runner_name: "host-1".into(), ..Inputs::default() };
     Place { directory, inputs }
 }
 
@@ -144,6 +144,13 @@ fn an_empty_variable_counts_as_not_set() {
         nothing().toml("log.level = 'warn'").variable("VITRINA_LOG_LEVEL", "").variable("OPENSEARCH_URL", "");
     assert_eq!(place.shown("log.level"), is("warn", "vitrina.toml:1"));
     assert!(place.load().settings.connections.is_empty());
+}
+
+#[test]
+fn an_empty_variable_of_the_process_hides_that_of_dot_env() {
+    let place = nothing().file(".env", "VITRINA_API_TOKEN=s3cret");
+    assert!(place.load().settings.api.token.is_some());
+    assert!(place.variable("VITRINA_API_TOKEN", "").load().settings.api.token.is_none());
 }
 
 #[test]
@@ -555,5 +562,6 @@ fn the_reference_has_a_row_for_every_setting() {
 #[test]
 fn the_process_gives_its_own_inputs() {
     let inputs = Inputs::of_process(Vec::new(), None).unwrap();
-    assert!(!inputs.hostname.is_empty() && inputs.directory.is_absolute());
+    assert!(inputs.runner_name.ends_with(&format!("-{}", std::process::id())));
+    assert!(inputs.directory.is_absolute());
 }

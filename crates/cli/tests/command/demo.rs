@@ -24,6 +24,13 @@ fn a_demo_proves_both_marts_a_second_one_reuses_it_and_clean_removes_it() {
     assert!(first.contains("analytics.film_dim: 120 rows, equal to its source"), "{first}");
     assert!(first.contains("analytics.film_rating_agg: "), "{first}");
 
+    let path = directory.to_str().unwrap();
+    let again = demo(&directory, &["--once", "--films", "7"]).output();
+    let said = super::text(&again.stderr);
+    assert!(said.contains("the cinema has 120 films already;"), "{said}");
+    assert!(said.contains(&format!("demo --clean --dir {path}` first")), "{said}");
+    assert!(!said.contains("filling") && !said.contains("terminating connection"), "{said}");
+
     let second = demo(&directory, &["--once"]).ends(0);
     assert!(second.contains("(reused, with the data of last time)"), "{second}");
     assert!(second.contains("film_dim_full: 120 rows read, 0 written, 120 unchanged"), "{second}");
@@ -36,17 +43,26 @@ fn a_demo_proves_both_marts_a_second_one_reuses_it_and_clean_removes_it() {
 #[test]
 fn a_demo_stays_for_its_visitors_until_it_is_told_to_stop() {
     let (_parent, directory) = place();
-    let mut running = demo(&directory, &SMALL).start();
+    let dot_env = "VITRINA_API_URL=http://127.0.0.1:1\nVITRINA_API_TOKEN=of_another_api\n";
+    let mut running = demo(&directory, &SMALL).file(".env", dot_env).start();
     let printed = running.prints_until("Ctrl-C stops everything");
     assert!(printed.len() <= 15, "{printed:#?}");
 
     let suggested = printed.iter().filter(|line| line.starts_with("  VITRINA_API_URL="));
     let suggested: Vec<&String> = suggested.collect();
     assert_eq!(suggested.len(), 3, "{printed:#?}");
-    for command in suggested {
-        let typed = std::process::Command::new("sh").args(["-c", command]).current_dir("/").output().unwrap();
+    let inside = printed.iter().find_map(|line| line.strip_prefix("look inside:")).unwrap();
+    assert!(!inside.contains("URL") && inside.contains("psql -c"), "{inside}");
+    for command in suggested.into_iter().map(String::as_str).chain([inside]) {
+        let typed = running.shell(command);
         assert!(typed.status.success(), "{command}: {}", super::text(&typed.stderr));
     }
+    let last = printed.last().unwrap();
+    assert!(last.contains(&format!("demo --clean --dir {}`", directory.display())), "{last}");
+    assert!(
+        printed.iter().any(|line| line.contains("open to every program on this machine")),
+        "{printed:#?}"
+    );
 
     let error = demo(&directory, &["--once"]).refuses(5);
     assert!(error.contains("another demo uses"), "{error}");
@@ -57,7 +73,7 @@ fn a_demo_stays_for_its_visitors_until_it_is_told_to_stop() {
         vitrina(&["doctor"]).variables(&stand_variables(&directory)).variable("VITRINA_API_URL", api).ends(0);
     assert!(!doctor.contains("warn") && doctor.contains("its login cannot write"), "{doctor}");
 
-    running.signal(Signal::SIGTERM);
+    running.signal(Signal::SIGHUP);
     running.ends(0);
     assert!(!directory.join("data/postmaster.pid").exists(), "the Postgres has been stopped");
     vitrina(&["demo", "--clean", "--dir", directory.to_str().unwrap()]).ends(0);
@@ -86,7 +102,7 @@ fn without_a_postgres_installation_the_demo_says_how_to_get_one() {
 #[case("/proc/demo")]
 fn a_directory_that_cannot_be_used_is_named(#[case] directory: &str) {
     let error = demo(directory.as_ref(), &["--once"]).refuses(4);
-    assert!(error.contains(directory), "{error}");
+    assert!(error.contains(directory) && error.contains("--dir"), "{error}");
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl Vitrina {
     /// Starts it and leaves it running.
     fn start(mut self) -> Running {
         let child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        Running { child, _directory: self.directory }
+        Running { child, directory: self.directory }
     }
 }
 
@@ -86,10 +86,15 @@ fn text(bytes: &[u8]) -> String {
 /// A running command, killed if the test ends before it.
 struct Running {
     child: Child,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Running {
+    /// Types a command where it runs.
+    fn shell(&self, command: &str) -> Output {
+        Command::new("sh").args(["-c", command]).current_dir(self.directory.path()).output().unwrap()
+    }
+
     /// All that comes on stdout up to the line with `mark`.
     fn prints_until(&mut self, mark: &str) -> Vec<String> {
         lines_until(self.child.stdout.as_mut().unwrap(), mark)

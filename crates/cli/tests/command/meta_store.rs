@@ -21,6 +21,18 @@ async fn migrate_prints_what_is_applied_and_may_be_repeated() {
 }
 
 #[rstest]
+#[case(&["demo", "seed"])]
+#[case(&["demo", "verify"])]
+#[case(&["demo", "roles"])]
+#[tokio::test]
+async fn steps_of_the_demo_come_after_the_migrations(#[case] step: &[&str]) {
+    let db = Database::fresh().await;
+    let step = on(&db, step).variable("VITRINA_ROLE_PASSWORD", "a").variable("VITRINA_READER_PASSWORD", "b");
+    let error = step.refuses(4);
+    assert!(error.contains("run `vitrina migrate` and `vitrina demo migrate` first"), "{error}");
+}
+
+#[rstest]
 #[case("migrate")]
 #[case("serve")]
 #[case("runner")]
@@ -28,6 +40,7 @@ async fn migrate_prints_what_is_applied_and_may_be_repeated() {
 fn an_unreachable_database_is_named_without_its_password(#[case] command: &str) {
     let url = "postgres://vitrina:s3cret@127.0.0.1:1/cinema";
     let error = vitrina(&[command]).variable("VITRINA_DATABASE_URL", url).refuses(4);
+    assert!(error.contains("Connection refused"), "{error}");
     assert!(error.contains("127.0.0.1:1/cinema") && !error.contains("s3cret"), "{error}");
 }
 

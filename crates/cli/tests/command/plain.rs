@@ -16,7 +16,14 @@ fn the_version_is_that_of_the_package() {
 #[case(&["run"])]
 #[case(&["run", "film_dim_full", "--mode", "partly"])]
 #[case(&["run", "film_dim_full", "--timeout", "5s"])]
+#[case(&["run", "film_dim_full", "--watch", "--timeout", "5"])]
 #[case(&["demo", "--once", "migrate"])]
+#[case(&["demo", "--once", "-o", "json"])]
+#[case(&["demo", "--once", "--config", "vitrina.toml"])]
+#[case(&["demo", "--once", "--listen", "0.0.0.0:0"])]
+#[case(&["roles", "--schemas", ""])]
+#[case(&["roles", "--schemas", "content,auth"])]
+#[case(&["roles", "--schemas", "etl"])]
 fn wrong_usage_ends_with_2(#[case] arguments: &[&str]) {
     vitrina(arguments).ends(2);
 }
@@ -76,6 +83,18 @@ fn roles_prints_sql_for_the_named_schemas_without_a_password() {
     for line in sql.lines().filter(|line| line.contains("vitrina_reader")) {
         assert!(!line.contains("etl") && !line.contains("auth"), "{line}");
     }
+}
+
+#[rstest]
+#[case(".")]
+#[case("..")]
+#[case("")]
+fn what_cannot_be_a_name_in_a_url_is_an_unknown_pipeline(#[case] name: &str) {
+    let error = vitrina(&["status", name]).variable("VITRINA_API_URL", "http://127.0.0.1:1").refuses(2);
+    assert!(
+        error.contains("there is no pipeline") && error.contains("`vitrina status` lists them"),
+        "{error}"
+    );
 }
 
 #[test]

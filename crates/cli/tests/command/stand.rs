@@ -72,8 +72,11 @@ async fn a_stand_of_single_steps_is_operated_from_the_command_line() {
     assert!(ask(&["run", "film_dim_full"]).refuses(5).contains("disabled"));
     ask(&["enable", "film_dim_full"]).ends(0);
     assert!(ask(&["pause", "film_dim_full"]).ends(0).contains("film_dim_full: PAUSED"));
-    assert_eq!(ask(&["status", "no_such_pipeline"]).output().status.code(), Some(1));
+    for unknown in ["no_such_pipeline", "a/b"] {
+        assert!(ask(&["status", unknown]).refuses(2).contains("hint: `vitrina status` lists them"));
+    }
 
+    the_login_of_the_services_migrates_only_what_needs_nothing(&stand).await;
     a_watched_run_can_be_left(&stand, ask).await;
     a_failed_run_ends_with_its_reason(&stand, ask).await;
 
@@ -84,6 +87,21 @@ async fn a_stand_of_single_steps_is_operated_from_the_command_line() {
     assert!(directory.exists());
     vitrina(&["demo", "postgres", "stop", "--clean", "--dir", path]).ends(0);
     assert!(!directory.exists());
+}
+
+async fn the_login_of_the_services_migrates_only_what_needs_nothing(stand: &Stand) {
+    stand.vitrina(&["migrate"]).ends(0);
+    let mut owner = stand.owner_session().await;
+    let forget = "create table forgotten as table etl.etl_migrations; \
+                  delete from etl.etl_migrations where version = (select max(version) from etl.etl_migrations)";
+    sqlx::raw_sql(forget).execute(&mut owner).await.unwrap();
+    let error = stand.vitrina(&["migrate"]).refuses(4);
+    assert!(error.contains("(SQLSTATE 42501)") && !error.contains("at line"), "{error}");
+    assert!(error.contains("as the owner of the database, then `vitrina roles`"), "{error}");
+    let remember =
+        "insert into etl.etl_migrations select * from forgotten on conflict do nothing; drop table forgotten";
+    sqlx::raw_sql(remember).execute(&mut owner).await.unwrap();
+    owner.close().await.unwrap();
 }
 
 /// A lock on the source holds the run, and nothing else, until the test lets go.

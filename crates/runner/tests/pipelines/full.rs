@@ -17,7 +17,7 @@ async fn a_full_load_fills_the_mart_batch_by_batch() {
 async fn a_batch_size_that_divides_the_rows_loses_nothing_at_the_end() {
     let stage = Stage::with_films(20).await;
     stage.db.execute("insert into analytics.film (id, title) values (21, 'vanished')").await;
-    let id = stage.full(10).await;
+    let id = stage.pipeline(json!({"batch_size": 10, "delete_limit": 1})).await;
     let run = stage.succeed(id).await;
     assert_eq!((run.rows_read, run.rows_deleted), (20, 1));
     assert_eq!(stage.differences().await, 0);
@@ -171,4 +171,27 @@ async fn a_query_may_hold_a_limit_a_trailing_comment_and_a_colon_in_a_literal() 
     let query = "with best as (select * from content.film order by id limit 5) select id, 'a :b' || title as title, rating, modified from best -- the end";
     let id = stage.pipeline(json!({"source_query": query})).await;
     assert_eq!(stage.succeed(id).await.rows_written, 5);
+}
+
+#[tokio::test]
+async fn a_load_that_ran_into_the_delete_limit_is_read_again_from_its_beginning() {
+    let stage = Stage::with_films(100).await;
+    let id = stage.full(10).await;
+    stage.succeed(id).await;
+    stage.db.execute("create table content.hidden as select * from content.film where id <= 50; delete from content.film where id <= 50").await;
+    assert_eq!(stage.fail(id).await.0, "sink.delete_limit");
+    stage.db.execute("insert into content.film select * from content.hidden").await;
+    assert_eq!(stage.succeed(id).await.rows_read, 100);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn rows_that_a_load_brings_in_make_no_room_for_deletes() {
+    let stage = Stage::with_films(100).await;
+    let id = stage.full(1000).await;
+    stage.succeed(id).await;
+    stage.db.execute("update content.film set id = id + 1000").await;
+    stage.add_films(2000, 3000).await;
+    assert_eq!(stage.fail(id).await.0, "sink.delete_limit");
+    assert_eq!(stage.count("analytics.film").await, 100);
 }

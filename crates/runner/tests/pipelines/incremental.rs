@@ -137,3 +137,35 @@ async fn free_text_is_refused_as_a_cursor() {
         .await;
     assert_eq!(stage.fail(id).await.0, "pipeline.cursor_type");
 }
+
+#[tokio::test]
+async fn rows_that_share_a_cursor_without_an_id_are_all_read() {
+    let stage = Stage::with_films(101).await;
+    stage.db.execute("update content.film set modified = '2024-06-01' where id <= 100").await;
+    let id =
+        stage.pipeline(json!({"mode": "incremental", "incremental_key": "modified", "batch_size": 10})).await;
+    assert_eq!(stage.succeed(id).await.rows_read, 101);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_cursor_in_local_time_allows_for_any_zone_of_its_writer() {
+    let stage = Stage::with_films(5).await;
+    stage
+        .db
+        .execute(
+            "alter table content.film alter modified type timestamp using modified at time zone 'UTC';
+             alter table analytics.film alter modified type timestamp;
+             update content.film set modified = now() at time zone 'UTC' - interval '4 hours'",
+        )
+        .await;
+    let id = stage.incremental(10).await;
+    stage.succeed(id).await;
+    // The writer's clock is five hours behind UTC, and the row above was stamped one hour ahead of it.
+    stage
+        .db
+        .execute("insert into content.film (id, title, modified) values (6, 'New', now() at time zone 'UTC' - interval '5 hours')")
+        .await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+}

@@ -113,7 +113,7 @@ async fn a_committed_batch_moves_checkpoint_figures_and_rejects_together() {
     let id = stage.create("film_dim").await;
     stage.request(id).await;
     let claim = stage.claim().await.unwrap();
-    commit(&stage, &claim.lease, claim.version).await.unwrap();
+    commit(&stage, &claim.lease, 0).await.unwrap();
     let run = stage.store.run(claim.run).await.unwrap().unwrap();
     assert_eq!((run.rows_read, run.rows_written, run.rows_unchanged, run.rows_deleted), (10, 7, 3, 1));
     assert_eq!((run.rows_rejected, run.batches, run.status), (1, 1, RunStatus::Running));
@@ -170,4 +170,31 @@ async fn a_request_wakes_whoever_listens() {
     let mut wakeups = stage.store.wakeups().await.unwrap();
     stage.request(id).await;
     assert_eq!(wakeups.next().await, format!("{id} RUN_REQUESTED"));
+}
+
+#[tokio::test]
+async fn an_old_owner_cannot_write_attempts_into_the_new_owners_run() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    stage.request(id).await;
+    let old = stage.claim().await.unwrap();
+    stage.expire_leases().await;
+    let new = stage.claim().await.unwrap();
+    let refused = stage.store.retry(&old.lease, "zombie", old.run, "sink.busy", "late").await;
+    assert!(matches!(refused, Err(Error::LeaseLost)));
+    assert!(stage.store.attempts(new.run).await.unwrap().last().unwrap().ended_at.is_none());
+}
+
+#[tokio::test]
+async fn a_run_that_this_release_cannot_read_fails_and_does_not_block_the_queue() {
+    let stage = Stage::new().await;
+    let (broken, good) = (stage.create("broken").await, stage.create("good").await);
+    stage.request(broken).await;
+    stage.request(good).await;
+    stage
+        .db
+        .execute(&format!("update etl.etl_runs set snapshot = '{{}}' where pipeline_id = '{broken}'"))
+        .await;
+    assert_eq!(stage.claim().await.unwrap().lease.pipeline, good);
+    assert_eq!(stage.status(broken).await, Status::Failed);
 }

@@ -54,7 +54,7 @@ impl Stage {
                     drop(self.store.request_run(id, on_active, &RunRequest::default()).await.unwrap());
                 }
                 Event::Fail => {
-                    drop(self.store.fail(&lease.unwrap(), "test.fault", "it broke").await.unwrap());
+                    drop(self.store.fail(&lease.unwrap(), "test.fault", "it broke", false).await.unwrap());
                 }
                 Event::BatchDone => drop(self.store.interrupt(&lease.unwrap()).await.unwrap()),
                 Event::DataEnd => drop(self.store.finish(&lease.unwrap()).await.unwrap()),

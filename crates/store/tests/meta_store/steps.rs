@@ -23,7 +23,7 @@ async fn every_event_in_every_state_leads_where_the_table_of_core_says() {
             let outcome = match (event, lease) {
                 (Event::BatchDone, Some(lease)) => stage.store.interrupt(&lease).await,
                 (Event::DataEnd, Some(lease)) => stage.store.finish(&lease).await,
-                (Event::Fail, Some(lease)) => stage.store.fail(&lease, "test.fault", "it broke").await,
+                (Event::Fail, Some(lease)) => stage.store.fail(&lease, "test.fault", "it broke", false).await,
                 (Event::Release, Some(lease)) => {
                     stage.store.release(&lease, "test.drain", "drained", Duration::ZERO).await
                 }
@@ -144,9 +144,40 @@ async fn a_failed_pipeline_runs_again_when_asked() {
     let id = stage.create("film_dim").await;
     stage.request(id).await;
     let claim = stage.claim().await.unwrap();
-    stage.store.fail(&claim.lease, "source.refused", &"x".repeat(9000)).await.unwrap();
+    stage.store.fail(&claim.lease, "source.refused", &"x".repeat(9000), false).await.unwrap();
     let run = stage.store.run(claim.run).await.unwrap().unwrap();
     assert_eq!((run.status, run.error.map(|error| error.len())), (RunStatus::Failed, Some(4000)));
     stage.request(id).await;
     assert_eq!(stage.claim().await.unwrap().lease.pipeline, id);
+}
+
+#[tokio::test]
+async fn a_cancelled_pause_leaves_no_mode_behind() {
+    let stage = Stage::new().await;
+    let mut incremental = pipeline("film_dim");
+    incremental.mode = Mode::Incremental;
+    incremental.incremental_key = Some("modified".into());
+    let id = stage.store.create_pipeline(&incremental).await.unwrap().config.id;
+    let full = RunRequest { mode: Some(Mode::Full), idempotency_key: None };
+    stage.store.request_run(id, OnActive::Join, &full).await.unwrap();
+    stage.store.request_change(id, Event::Pause).await.unwrap();
+    stage.store.request_change(id, Event::Cancel).await.unwrap();
+    stage.request(id).await;
+    assert_eq!(stage.claim().await.unwrap().mode, Mode::Incremental);
+}
+
+#[tokio::test]
+async fn a_pause_taken_back_as_it_is_reached_goes_on_with_its_mode() {
+    let stage = Stage::new().await;
+    let mut incremental = pipeline("film_dim");
+    incremental.mode = Mode::Incremental;
+    incremental.incremental_key = Some("modified".into());
+    let id = stage.store.create_pipeline(&incremental).await.unwrap().config.id;
+    let full = RunRequest { mode: Some(Mode::Full), idempotency_key: None };
+    stage.store.request_run(id, OnActive::Join, &full).await.unwrap();
+    let claim = stage.claim().await.unwrap();
+    stage.store.request_change(id, Event::Disable).await.unwrap();
+    stage.store.request_change(id, Event::Enable).await.unwrap();
+    stage.store.interrupt(&claim.lease).await.unwrap();
+    assert_eq!(stage.claim().await.unwrap().mode, Mode::Full);
 }

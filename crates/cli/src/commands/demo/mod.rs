@@ -13,6 +13,7 @@ use clap::Subcommand;
 
 use crate::context::Context;
 use crate::exit::Exit;
+use crate::output::Format;
 
 /// Needs a Postgres installation and no configuration: it reads none.
 #[derive(Debug, clap::Args)]
@@ -61,6 +62,39 @@ enum Step {
 }
 
 pub(crate) async fn run(args: Args, context: &Context) -> Result<Exit> {
+    refuse_what_it_ignores(&args, context)?;
+    perform(args, context).await.map_err(name_the_flag)
+}
+
+/// On a Postgres of its own it looks into no file, and what it shows is for people.
+fn refuse_what_it_ignores(args: &Args, context: &Context) -> Result<()> {
+    let reads_none = matches!(args.step, None | Some(Step::Postgres(_)));
+    if reads_none && context.file.is_some() {
+        return Err(Exit::Usage.fault("the demo reads no configuration\nhint: leave --config out"));
+    }
+    if args.step.is_none() && !args.clean && context.output == Format::Json {
+        return Err(Exit::Usage.fault(
+            "the demo prints no JSON\nhint: leave -o out; `vitrina demo verify -o json` compares marts for programs",
+        ));
+    }
+    match args.listen {
+        Some(address) if !address.ip().is_loopback() => Err(Exit::Usage.fault(format!(
+            "the demo's API is open, and {address} can be reached by other machines\n\
+             hint: listen on 127.0.0.1; to serve others, use `vitrina up` with VITRINA_ADMIN_TOKEN"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn name_the_flag(error: anyhow::Error) -> anyhow::Error {
+    use vitrina_cluster::Error::{Directory, NotOurs};
+    match error.downcast_ref() {
+        Some(Directory { .. } | NotOurs { .. }) => Exit::Refused.fault(format!("{error}, with --dir")),
+        _ => error,
+    }
+}
+
+async fn perform(args: Args, context: &Context) -> Result<Exit> {
     match args.step {
         None if args.clean => stand::remove(stand::directory(args.dir)?).await,
         None => show::run(args, context).await,

@@ -4,19 +4,20 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Result;
 use sqlx::{Connection, PgConnection};
+use url::Url;
 use vitrina_api::StartError;
 use vitrina_cinema::DEMO_PIPELINES;
 use vitrina_core::RunStatus;
 use vitrina_store::Store;
 
 use super::stand::{self, Place, Stand};
-use super::{Args, steps};
+use super::{Args, Size, steps};
 use crate::client::{Client, Order, Run};
-use crate::config::{Flag, LogFormat, Settings};
+use crate::config::{ApiSettings, Config, Flag, Inputs, LogFormat, Settings};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::logging;
-use crate::output::{grouped, print, say, seconds};
+use crate::output::{grouped, print, say, seconds, shell_word};
 use crate::services::Services;
 use crate::shutdown::Shutdown;
 
@@ -61,11 +62,26 @@ async fn prepare(stand: &Stand, args: &Args) -> Result<()> {
     store.close().await;
     vitrina_cinema::migrate(url).await?;
     stand.create_logins().await?;
-    say("filling the sample cinema …");
-    steps::fill(url, args.size).await?;
+    fill(stand, args.size).await?;
     let [films, ratings] = sizes(url).await?;
     print(&format!("sample cinema: {} films, {} ratings", grouped(films), grouped(ratings)));
     Ok(())
+}
+
+/// A cinema that is there keeps its size: more of it would be another sample, and less a loss.
+async fn fill(stand: &Stand, asked: Size) -> Result<()> {
+    let url = stand.admin_url();
+    let [films, ratings] = sizes(url).await?;
+    if films == 0 {
+        say("filling the sample cinema …");
+        return steps::fill(url, asked).await;
+    }
+    let differs = |asked: Option<u32>, found| asked.is_some_and(|asked| u64::from(asked) != found);
+    if differs(asked.films, films) || differs(asked.ratings, ratings) {
+        let clean = format!("{} demo --clean{}", program(), stand.flag());
+        say(&format!("the cinema has {} films already; `{clean}` first", grouped(films)));
+    }
+    steps::fill(url, Size { films: None, ratings: None }).await
 }
 
 async fn sizes(url: &str) -> Result<[u64; 2]> {
@@ -84,7 +100,7 @@ async fn with_services(
 ) -> Result<Exit> {
     let (settings, address) = start_api(services, stand, args.listen).await?;
     services.start_runner(&settings).await?;
-    print(&format!("API on http://{address}, with one runner"));
+    print(&format!("API on http://{address}, with one runner; it is open to every program on this machine"));
     let client = Client::new(&stand.settings(vec![listen(address)])?.api)?;
     let proof = prove(&client, stand);
     let exit = tokio::select! {
@@ -157,20 +173,36 @@ fn ended(pipeline: &str, run: &Run) -> Result<String> {
 }
 
 fn invite(stand: &Stand, address: SocketAddr) {
-    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT));
-    let environment =
-        if address == usual { String::new() } else { format!("VITRINA_API_URL=http://{address} ") };
+    let environment = environment(address);
     let vitrina = format!("{environment}{}", program());
     let variables = shell_word(&stand.variables_file().to_string_lossy());
     print(&format!(
-        "look inside:  (. {variables}; psql \"$CINEMA_ADMIN_URL\" -c 'select * from analytics.film_dim limit 5')\n\
+        "look inside:  (set -a; . {variables}; psql -c 'select * from analytics.film_dim limit 5')\n\
          try next, in another terminal:\n  \
            {vitrina} status\n  \
            {vitrina} run film_dim_full --watch\n  \
            {vitrina} runs film_dim_full\n\
-         Ctrl-C stops everything; `{} demo --clean` removes it",
-        program()
+         Ctrl-C stops everything; `{} demo --clean{}` removes it",
+        program(),
+        stand.flag()
     ));
+}
+
+/// What must be set for commands typed here to find this API, whatever else they are configured for.
+fn environment(address: SocketAddr) -> String {
+    let here = format!("http://{address}");
+    let configured = Inputs::of_process(Vec::new(), None).ok().and_then(|inputs| Config::load(&inputs).ok());
+    let api = configured.map(|config| config.settings.api);
+    let is_found = |api: &ApiSettings| Url::parse(&here).is_ok_and(|here| here == api.url);
+    let mut environment = String::new();
+    if !api.as_ref().is_some_and(is_found) {
+        environment.push_str(&format!("VITRINA_API_URL={here} "));
+    }
+    // An open API refuses tokens: they are meant for another one.
+    if api.is_some_and(|api| api.token.is_some()) {
+        environment.push_str("VITRINA_API_TOKEN= ");
+    }
+    environment
 }
 
 /// As the visitor can type it: the bare name if it was found on the PATH.
@@ -181,9 +213,4 @@ fn program() -> String {
     }
     let path = std::env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or(typed);
     shell_word(&path)
-}
-
-fn shell_word(text: &str) -> String {
-    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));
-    if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }

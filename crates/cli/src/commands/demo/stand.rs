@@ -141,6 +141,14 @@ impl Stand {
         self.place.path.join(VARIABLES)
     }
 
+    /// The flag that leads to this place, if the usual way does not.
+    pub(super) fn flag(&self) -> String {
+        match directory(None) {
+            Ok(usual) if usual == self.place.path => String::new(),
+            _ => format!(" --dir {}", output::shell_word(&self.place.path.to_string_lossy())),
+        }
+    }
+
     /// `15.13`, where it lives, and whether it has been here before.
     pub(super) fn described(&self) -> String {
         let version = self.cluster.installation().version();
@@ -211,6 +219,12 @@ fn variables(cluster: &Cluster) -> Result<BTreeMap<String, String>> {
         ("VITRINA_DATABASE_URL", marts.clone()),
         ("VITRINA_CONNECTIONS_MARTS_URL", marts),
         ("VITRINA_CONNECTIONS_CINEMA_URL", url(READER, &reader)?),
+        // For psql, which would show the password of a URL to everyone who lists processes.
+        ("PGHOST", "127.0.0.1".to_owned()),
+        ("PGPORT", cluster.port().to_string()),
+        ("PGUSER", CINEMA.to_owned()),
+        ("PGPASSWORD", Url::parse(&admin)?.password().unwrap_or_default().to_owned()),
+        ("PGDATABASE", CINEMA.to_owned()),
         (ADMIN_URL, admin),
         (LOGIN_PASSWORD, login),
         (READER_PASSWORD, reader),

@@ -22,19 +22,24 @@ pub(super) async fn migrate(context: &Context) -> Result<Exit> {
 
 pub(super) async fn roles(context: &Context) -> Result<Exit> {
     let passwords = Passwords::given(&password(LOGIN_PASSWORD)?, &password(READER_PASSWORD)?);
-    let url = context.database_url()?;
-    let mut connection = PgConnection::connect(&url).await.map_err(vitrina_cinema::Error::Connect)?;
+    let mut connection = open_migrated(&context.database_url()?).await?;
     let database: String = sqlx::query_scalar("select current_database()").fetch_one(&mut connection).await?;
-    let absent = stand::grants(&database).apply(&mut connection, &passwords).await?;
+    stand::grants(&database).apply(&mut connection, &passwords).await?;
     connection.close().await?;
     output::say("the logins vitrina and vitrina_reader are there");
-    if !absent.is_empty() {
-        let absent = absent.join(", ");
-        output::say(&format!(
-            "warning: there is no schema {absent} yet\nhint: repeat this after all migrations"
-        ));
-    }
     Ok(Exit::Done)
+}
+
+/// The catalogue answers any login, whatever its rights on the schemas.
+async fn open_migrated(url: &str) -> Result<PgConnection> {
+    let mut connection = PgConnection::connect(url).await.map_err(vitrina_cinema::Error::Connect)?;
+    let query = "select count(*) = 2 from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                  where (n.nspname, c.relname) in (('etl', 'etl_migrations'), ('cinema', 'migrations'))";
+    if sqlx::query_scalar(query).fetch_one(&mut connection).await? {
+        return Ok(connection);
+    }
+    Err(Exit::Refused
+        .fault("the database is not migrated\nhint: run `vitrina migrate` and `vitrina demo migrate` first"))
 }
 
 fn password(variable: &str) -> Result<String> {
@@ -46,7 +51,9 @@ fn password(variable: &str) -> Result<String> {
 }
 
 pub(super) async fn seed(size: Size, context: &Context) -> Result<Exit> {
-    fill(&context.database_url()?, size).await?;
+    let url = context.database_url()?;
+    open_migrated(&url).await?.close().await?;
+    fill(&url, size).await?;
     output::say("the cinema has its data, and its two pipelines are installed");
     Ok(Exit::Done)
 }
@@ -62,7 +69,9 @@ pub(super) async fn fill(url: &str, size: Size) -> Result<()> {
 }
 
 pub(super) async fn verify(context: &Context) -> Result<Exit> {
-    let checks = vitrina_cinema::verify(&context.database_url()?).await?;
+    let url = context.database_url()?;
+    open_migrated(&url).await?.close().await?;
+    let checks = vitrina_cinema::verify(&url).await?;
     let document: Vec<_> = checks.iter().map(document).collect();
     context.output.show(&document, || checks.iter().map(verdict).collect::<Vec<_>>().join("\n"));
     Ok(judge(&checks))

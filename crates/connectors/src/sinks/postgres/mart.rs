@@ -13,6 +13,10 @@ pub(super) struct MartColumn {
     pub(super) oid: u32,
     /// The type without its modifier: values are cast to this, and the assignment checks the rest.
     pub(super) type_name: String,
+    /// The type as it was declared.
+    pub(super) full_type: String,
+    /// Values may be rounded or cut to the declared precision as they are written.
+    pub(super) rounds: bool,
     is_text: bool,
     computed: bool,
 }
@@ -35,9 +39,9 @@ impl Mart {
         if columns.is_empty() {
             return Err(Error::fix(
                 "sink.no_table",
-                format!("there is no table {name}, or its login may not see it"),
+                format!("there is no plain table {name}, or its login may not see it"),
             )
-            .hint("create the mart, and grant select, insert, update and delete on it"));
+            .hint("create the mart (partitioned ones are not written yet), and grant select, insert, update and delete on it"));
         }
         let unique = unique_keys(session, schema, table).await?;
         let key = choose_key(name, target, &unique)?;
@@ -47,6 +51,9 @@ impl Mart {
             key,
             touch_column: target.touch_column.clone(),
         };
+        if let Some(text) = mart.ordered_key().iter().find(|column| column.is_text()) {
+            session.require_utf8(&text.name).await?;
+        }
         if let Some(touch) = &mart.touch_column {
             mart.column(touch, "touch_column")?;
         }
@@ -121,19 +128,21 @@ pub(super) async fn require_meta_store(session: &Session, installation: Uuid) ->
 }
 
 async fn columns(session: &Session, schema: &str, table: &str) -> Result<Vec<MartColumn>> {
-    let sql = "select a.attname::text, a.atttypid, format_type(a.atttypid, -1), t.typcategory = 'S' and t.oid < 16384,
-                      a.attgenerated <> '' or a.attidentity = 'a'
+    let sql = "select a.attname::text, a.atttypid, format_type(a.atttypid, -1), format_type(a.atttypid, a.atttypmod),
+                      a.atttypmod <> -1 and a.atttypid <> 1043, t.typcategory = 'S', a.attgenerated <> '' or a.attidentity = 'a'
                  from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
                  join pg_type t on t.oid = a.atttypid
-                where n.nspname = $1 and c.relname = $2 and c.relkind in ('r', 'p') and a.attnum > 0 and not a.attisdropped
+                where n.nspname = $1 and c.relname = $2 and c.relkind = 'r' and a.attnum > 0 and not a.attisdropped
                 order by a.attnum";
     let rows = session.client.query(sql, &[&schema, &table]).await.map_err(|error| session.explain(error))?;
     let column = |row: &tokio_postgres::Row| MartColumn {
         name: row.get(0),
         oid: row.get(1),
         type_name: row.get(2),
-        is_text: row.get(3),
-        computed: row.get(4),
+        full_type: row.get(3),
+        rounds: row.get(4),
+        is_text: row.get(5),
+        computed: row.get(6),
     };
     Ok(rows.iter().map(column).collect())
 }
@@ -143,7 +152,7 @@ async fn unique_keys(session: &Session, schema: &str, table: &str) -> Result<Vec
     let sql = "select array(select a.attname::text from unnest(i.indkey[0:i.indnkeyatts - 1]) with ordinality k(attnum, place)
                              join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum order by k.place)
                  from pg_index i join pg_class c on c.oid = i.indrelid join pg_namespace n on n.oid = c.relnamespace
-                where n.nspname = $1 and c.relname = $2 and i.indisunique and i.indisvalid
+                where n.nspname = $1 and c.relname = $2 and i.indisunique and i.indisvalid and i.indimmediate
                   and i.indpred is null and i.indexprs is null
                 order by i.indisprimary desc, i.indexrelid";
     let rows = session.client.query(sql, &[&schema, &table]).await.map_err(|error| session.explain(error))?;

@@ -51,9 +51,10 @@ struct PostgresSink {
 
 #[async_trait]
 impl Sink for PostgresSink {
-    /// Nothing to raise: the claim's token stands in the same database as the mart.
-    async fn seal(&mut self, _lease: &Lease) -> Result<()> {
-        Ok(())
+    /// No token to raise: the claim's own stands in the same database as the mart. What an older owner
+    /// left open would hold locks on the mart's rows.
+    async fn seal(&mut self, lease: &Lease) -> Result<()> {
+        self.session.end_older(lease).await
     }
 
     async fn write(&mut self, batch: &Batch, commit: &Commit) -> Result<Written> {
@@ -74,9 +75,10 @@ impl PostgresSink {
         let mut counts =
             Counts { read: batch.rows_read, rejected: batch.rejected.len() as u64, ..Counts::default() };
         counts.bytes = self.stage("vitrina_stage", &batch.rows).await?;
+        let before = self.rows_before(batch, commit).await?;
         self.merge(batch, &mut counts).await?;
-        self.delete_vanished(batch, commit, &mut counts).await?;
-        let checkpoint = commit.from.advance(batch.to.clone(), counts.deleted);
+        self.delete_vanished(batch, commit, before, &mut counts).await?;
+        let checkpoint = commit.from.advance(commit.run, batch.to.clone(), counts.deleted, before);
         self.commit(batch, commit, checkpoint, counts, started).await
     }
 
@@ -142,7 +144,13 @@ impl PostgresSink {
         self.session.explain(error)
     }
 
-    async fn delete_vanished(&self, batch: &Batch, commit: &Commit, counts: &mut Counts) -> Result<()> {
+    async fn delete_vanished(
+        &self,
+        batch: &Batch,
+        commit: &Commit,
+        before: Option<u64>,
+        counts: &mut Counts,
+    ) -> Result<()> {
         let Some(statements) = &self.statements else { return Ok(()) };
         let sql = match &batch.scope {
             Scope::Nothing => return Ok(()),
@@ -160,7 +168,7 @@ impl PostgresSink {
         let deleted =
             self.session.client.execute(&sql, &[]).await.map_err(|error| self.session.explain(error))?;
         counts.deleted = deleted;
-        self.hold_delete_limit(commit, deleted).await
+        self.hold_delete_limit(commit, deleted, before.unwrap_or(0))
     }
 
     /// A source that returns nothing at all is more likely broken than empty.
@@ -176,21 +184,30 @@ impl PostgresSink {
         .hint("nothing was deleted; if the source is meant to be empty, empty the mart yourself"))
     }
 
-    async fn hold_delete_limit(&self, commit: &Commit, deleted: u64) -> Result<()> {
-        if deleted == 0 {
-            return Ok(());
+    /// The mart's size when the pass began. Counted once a pass, before its first batch is merged: rows
+    /// that the pass brings in must not make room for deletes.
+    async fn rows_before(&self, batch: &Batch, commit: &Commit) -> Result<Option<u64>> {
+        if matches!(batch.scope, Scope::Nothing) || commit.from.rows_before.is_some() {
+            return Ok(commit.from.rows_before);
         }
         let sql = format!("select count(*) from {}", self.mart.table);
         let row =
             self.session.client.query_one(&sql, &[]).await.map_err(|error| self.session.explain(error))?;
+        Ok(Some(row.get::<_, i64>(0).unsigned_abs()))
+    }
+
+    fn hold_delete_limit(&self, commit: &Commit, deleted: u64, before: u64) -> Result<()> {
         let total = commit.from.deleted + deleted;
-        let before = row.get::<_, i64>(0).unsigned_abs() + total;
-        if total as f64 <= commit.delete_limit * before as f64 {
+        if deleted == 0 || total as f64 <= commit.delete_limit * before as f64 {
             return Ok(());
         }
-        let limit = commit.delete_limit * 100.0;
-        Err(Error::fix("sink.delete_limit", format!("this pass would delete {total} of {before} rows of {}, over the limit of {limit} %", self.mart.table))
-            .hint("nothing of this batch was deleted; if so much has really vanished, raise delete_limit and run again"))
+        let (table, limit) = (&self.mart.table, commit.delete_limit * 100.0);
+        let message = format!(
+            "this pass would delete {total} of {before} rows of {table}, over the limit of {limit} %"
+        );
+        Err(Error::fix("sink.delete_limit", message).hint(
+            "nothing of this batch was deleted; if so much has really vanished, raise delete_limit and run again",
+        ))
     }
 
     async fn flag(&self, sql: &str) -> Result<bool> {

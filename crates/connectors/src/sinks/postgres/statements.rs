@@ -5,7 +5,7 @@ use vitrina_core::{Error, KeyRange, Result, Scope};
 use vitrina_pgcopy::Encoder;
 
 use super::mart::{Mart, MartColumn};
-use crate::sql::{compare, identifier, order_class};
+use crate::sql::{OrderedColumn, compare, identifier};
 
 pub(super) struct Statements {
     fields: Fields,
@@ -120,12 +120,15 @@ fn require_same_order(mart: &Mart, schema: &Schema) -> Result<()> {
         let column = mart.column(&name, "key column")?;
         let source = schema.field_with_name(&name).ok().and_then(|field| field.metadata().get("pg_oid"));
         let Some(source) = source.and_then(|oid| oid.parse::<u32>().ok()) else { continue };
-        if order_class(source) != order_class(column.oid) {
-            return Err(Error::fix(
-                "sink.key_type",
-                format!("key column {name:?} has another type in {} than in the query", mart.table),
-            )
-            .hint(format!("cast it in the query: {name}::{}", column.type_name)));
+        if column.rounds || !OrderedColumn::ranges_agree(source, column.oid) {
+            let message = format!(
+                "key column {name:?} of {} has type {}, and the query returns another or one that cannot be paged by",
+                mart.table, column.full_type
+            );
+            return Err(Error::fix("sink.key_type", message).hint(
+                "a key is smallint, integer, bigint, uuid, text, varchar, bytea, boolean, date, timestamp, timestamptz or \
+                 numeric, without precision, and of the same type on both sides: cast it in the query or change the mart",
+            ));
         }
     }
     Ok(())

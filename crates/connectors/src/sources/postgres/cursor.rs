@@ -45,7 +45,7 @@ const KIND: &str = "cursor";
 pub(super) struct Cursor {
     columns: Vec<OrderedColumn>,
     names: Vec<String>,
-    is_time: bool,
+    time: Option<TimeKind>,
     late_window: SignedDuration,
     finished: bool,
 }
@@ -54,12 +54,12 @@ impl Cursor {
     /// The cursor of a pipeline that has one.
     pub(super) fn of(pipeline: &Pipeline, reader: &Reader) -> Result<Option<Self>> {
         let Some(key) = &pipeline.incremental_key else { return Ok(None) };
-        let is_time = is_time(reader, key)?;
+        let time = time_kind(reader, key)?;
         let names: Vec<String> =
             [Some(key.clone()), pipeline.incremental_id_key.clone()].into_iter().flatten().collect();
         let columns = names.iter().map(|name| reader.ordered(name, "cursor")).collect::<Result<_>>()?;
         let late_window = SignedDuration::from_secs(pipeline.late_window_seconds);
-        Ok(Some(Self { columns, names, is_time, late_window, finished: false }))
+        Ok(Some(Self { columns, names, time, late_window, finished: false }))
     }
 
     pub(super) async fn read(&mut self, reader: &Reader, from: &Position) -> Result<Option<Batch>> {
@@ -67,15 +67,12 @@ impl Cursor {
             return Ok(None);
         }
         let Some(pass) = self.open_pass(reader, from).await? else { return Ok(None) };
-        let mut stream = reader.stream(&self.page(&pass, reader.batch_size)).await?;
-        let (rows, last) = self.whole_page(&mut stream, reader).await?;
-        stream.drain(reader).await?;
+        let rows = reader.stream(&self.page(&pass, reader.batch_size)).await?.rest(reader).await?;
         reader.end_transaction().await?;
-        self.finished = last;
-        let to = if last {
-            self.ended(from, pass)
-        } else {
-            halfway(from, pass, texts(&rows, &self.names, rows.num_rows() - 1)?)
+        self.finished = rows.num_rows() < reader.batch_size;
+        let to = match self.finished {
+            true => self.ended(from, pass),
+            false => halfway(from, pass, texts(&rows, &self.names, rows.num_rows() - 1)?),
         };
         let rows_read = rows.num_rows() as u64;
         Ok(Some(Batch {
@@ -86,17 +83,6 @@ impl Cursor {
             to,
             rows_read,
         }))
-    }
-
-    /// A page that was cut by its bytes is not the last one, however short.
-    async fn whole_page(
-        &self,
-        stream: &mut super::reader::RowStream,
-        reader: &Reader,
-    ) -> Result<(arrow_array::RecordBatch, bool)> {
-        let (rows, finished) = stream.next(reader).await?;
-        let short = finished && rows.num_rows() < reader.batch_size;
-        Ok((rows, short))
     }
 
     async fn open_pass(&self, reader: &Reader, from: &Position) -> Result<Option<Pass>> {
@@ -158,11 +144,10 @@ impl Cursor {
 
     async fn start(&self, reader: &Reader, done: Option<&Done>) -> Result<Option<String>> {
         let Some(done) = done else { return Ok(None) };
-        if !self.is_time {
-            return Ok(self.numeric_start(done));
-        }
+        let Some(time) = self.time else { return Ok(self.numeric_start(done)) };
+        let margin = if time == TimeKind::Local { "interval '14 hours'" } else { "interval '0'" };
         let sql = format!(
-            "select (least({}::timestamptz, {}::timestamptz) - {} * interval '1 second')::text",
+            "select (least({}::timestamptz, {}::timestamptz - {margin}) - {} * interval '1 second')::text",
             literal(&done.bound[0]),
             literal(&done.opened_at.to_string()),
             self.late_window.as_secs()
@@ -177,6 +162,7 @@ impl Cursor {
         done.earlier.iter().rev().find(old_enough).map(|pass| pass.bound[0].clone())
     }
 
+    /// With ties: rows that share the last key come with it, because the next page begins behind them.
     fn page(&self, pass: &Pass, batch_size: usize) -> String {
         let upto = compare(&self.columns, "q", "<=", &pass.bound);
         let key = &self.columns[..1];
@@ -185,7 +171,10 @@ impl Cursor {
             (None, Some(start)) => format!("{} and ", compare(key, "q", ">=", std::slice::from_ref(start))),
             (None, None) => String::new(),
         };
-        format!("where {after}{upto} order by {} limit {batch_size}", expressions(&self.columns, "q"))
+        format!(
+            "where {after}{upto} order by {} fetch first {batch_size} rows with ties",
+            expressions(&self.columns, "q")
+        )
     }
 
     fn ended(&self, from: &Position, pass: Pass) -> Position {
@@ -197,7 +186,7 @@ impl Cursor {
 
     /// Numbers need the openings of one window, at about ten to the window; times need none.
     fn remembered(&self, done: Done) -> Vec<Opened> {
-        if self.is_time {
+        if self.time.is_some() {
             return Vec::new();
         }
         let step = self.late_window / 10;
@@ -217,16 +206,27 @@ fn halfway(from: &Position, pass: Pass, position: Vec<String>) -> Position {
     Position { done: from.done.clone(), pass: Some(json!(Pass { position: Some(position), ..pass })) }
 }
 
+/// What the source's clock can be compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TimeKind {
+    /// timestamptz
+    Absolute,
+    /// timestamp and date: the writer's zone is unknown, so its clock may be that of any zone.
+    Local,
+}
+
 /// Times and numbers grow with new rows; free text and random ids do not.
-fn is_time(reader: &Reader, key: &str) -> Result<bool> {
+fn time_kind(reader: &Reader, key: &str) -> Result<Option<TimeKind>> {
     let column = reader.column(key, "incremental_key")?;
     match column.type_oid {
-        1082 | 1114 | 1184 => Ok(true),
-        20 | 21 | 23 | 1700 => Ok(false),
-        _ => Err(Error::fix(
-            "pipeline.cursor_type",
-            format!("incremental_key {key:?} has type {}", column.type_name),
-        )
-        .hint("use a timestamp, timestamptz, date, integer or numeric column that grows with every change")),
+        1184 => Ok(Some(TimeKind::Absolute)),
+        1082 | 1114 => Ok(Some(TimeKind::Local)),
+        20 | 21 | 23 | 1700 => Ok(None),
+        _ => {
+            let message = format!("incremental_key {key:?} has type {}", column.type_name);
+            Err(Error::fix("pipeline.cursor_type", message).hint(
+                "use a timestamp, timestamptz, date, integer or numeric column that grows with every change",
+            ))
+        }
     }
 }

@@ -56,6 +56,9 @@ impl FullRead {
         }
         let pass = self.open_pass(reader, from).await?;
         if self.stream.is_none() {
+            if let Some(text) = self.key.iter().find(|column| column.is_text()) {
+                reader.session.require_utf8(&text.name).await?;
+            }
             self.resumed = pass.position.is_some();
             self.stream = Some(reader.stream(&self.tail(pass.position.as_ref())).await?);
         }

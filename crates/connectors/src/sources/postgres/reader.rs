@@ -36,6 +36,7 @@ impl Reader {
         refuse(&vitrina_guard::check(&sql, &connection.allowed_schemas))?;
         let session = Session::open(connection, End::Source, &order.lease.application_name()).await?;
         session.run("set default_transaction_read_only = on").await?;
+        session.end_older(order.lease).await?;
         let described = describe(&session, &sql).await?;
         let columns = described.iter().map(|column| Column::new(&column.name, column.type_oid)).collect();
         let batch_size = usize::try_from(order.pipeline.batch_size).unwrap_or(1).max(1);
@@ -113,6 +114,20 @@ impl RowStream {
         }
         let rows = self.decoder.take().map_err(malformed)?;
         Ok((rows, self.decoder.is_finished()))
+    }
+
+    /// All rows that are left, in one piece: a page must not be cut between rows of one key.
+    pub(super) async fn rest(&mut self, reader: &Reader) -> Result<RecordBatch> {
+        while let Some(chunk) = self.stream.try_next().await.map_err(|error| reader.session.explain(error))? {
+            self.decoder.push(&chunk).map_err(malformed)?;
+        }
+        if !self.decoder.is_finished() {
+            return Err(Error::release(
+                "source.connection_lost",
+                "the source ended in the middle of its rows",
+            ));
+        }
+        self.decoder.take().map_err(malformed)
     }
 
     /// Waits until the server has said that the COPY is over.
