@@ -23,12 +23,12 @@ demo: build ## a private Postgres, the sample cinema, both marts and the proof (
 	@exec $(vitrina) demo $(ARGS)
 
 .PHONY: test
-test: bootstrap ## all tests, against a Postgres that lives as long as they do
+test: bootstrap ## all tests, against a Postgres that lives as long as they do (ONLY=part_of_a_name)
 	cargo test --workspace --no-run
 	@if command -v cargo-nextest >/dev/null; then \
-	  $(with_postgres) cargo nextest run --workspace $(ARGS) && cargo test --workspace --doc; \
+	  $(with_postgres) cargo nextest run --workspace $(ONLY) $(ARGS) && cargo test --workspace --doc $(ONLY); \
 	else \
-	  $(with_postgres) cargo test --workspace --no-fail-fast $(ARGS); \
+	  $(with_postgres) cargo test --workspace --no-fail-fast $(ONLY) $(ARGS); \
 	fi
 
 .PHONY: check
@@ -38,7 +38,7 @@ check: bootstrap ## formatting, lints, licences, Dockerfile, compose file, shell
 .PHONY: bench
 bench: bootstrap ## workloads of the release binary beside their limits (ONLY=full-empty, SCALE=0.1)
 	@cargo build --release --package vitrina-cli --package vitrina-bench
-	@VITRINA_BIN=$(CARGO_TARGET_DIR)/release/vitrina ONLY='$(ONLY)' SCALE='$(or $(SCALE),1)' $(CARGO_TARGET_DIR)/release/vitrina-bench
+	@BENCH_BINARY=$(CARGO_TARGET_DIR)/release/vitrina ONLY='$(ONLY)' SCALE='$(or $(SCALE),1)' $(CARGO_TARGET_DIR)/release/vitrina-bench
 
 .PHONY: build
 build: bootstrap ## the vitrina binary, in the dev profile that the tests use too

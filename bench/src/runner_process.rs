@@ -20,8 +20,8 @@ pub(crate) struct Usage {
 
 impl RunnerProcess {
     pub(crate) fn start(url: &str) -> Result<Self> {
-        let program =
-            std::env::var("VITRINA_BIN").context("VITRINA_BIN names the release binary: run `make bench`")?;
+        let program = std::env::var("BENCH_BINARY")
+            .context("BENCH_BINARY names the release binary: run `make bench`")?;
         let child = Command::new(Path::new(&program))
             .arg("runner")
             .env("VITRINA_DATABASE_URL", url)

@@ -32,7 +32,8 @@ impl Workload {
         if self.filled {
             runner.run(&ground.store, self.pipeline).await?;
         }
-        ground.sql(&format!("vacuum analyze {}; checkpoint", self.mart).replace("; ", ";\n"))?;
+        ground.sql(&format!("vacuum analyze {}", self.mart))?;
+        ground.sql("checkpoint")?;
         let run = runner.run(&ground.store, self.pipeline).await?;
         let usage = runner.usage()?;
         let seconds = match (run.started_at, run.finished_at) {

@@ -242,27 +242,47 @@ begin
 end
 $$;
 
-create function cinema.seed(films integer, ratings integer) returns void language plpgsql
+-- Runs a step while the tables it fills are bare, if they are empty; then brings keys and indexes back.
+create function cinema.fill(tables regclass[], step text) returns void language plpgsql
     set maintenance_work_mem = '256MB' as $$
 declare
     rebuild text[] := '{}';
     command text;
+    filled  regclass;
+begin
+    foreach filled in array tables loop
+        rebuild := rebuild || cinema.lay_bare(filled);
+    end loop;
+    execute step;
+    foreach command in array rebuild loop
+        execute command;
+    end loop;
+end
+$$;
+
+-- The two services know nothing of each other, and may be seeded at the same time on two connections.
+create function cinema.seed_content(films integer) returns void language plpgsql as $$
+begin
+    perform cinema.fill('{content.genre_film_work, content.person_film_work}',
+                        format('select cinema.seed_catalogue(%1$s); select cinema.seed_credits(%1$s)', films));
+    analyze content.film_work, content.genre, content.person, content.genre_film_work, content.person_film_work;
+end
+$$;
+
+create function cinema.seed_ugc(films integer, ratings integer) returns void language plpgsql as $$
+begin
+    perform cinema.fill('{ugc.ratings, ugc.likes, ugc.reviews, ugc.views}',
+                        format('select cinema.seed_ratings(%s, %s); select cinema.seed_reactions()', films, ratings));
+    analyze ugc.ratings, ugc.likes, ugc.reviews, ugc.views, auth.users;
+end
+$$;
+
+create function cinema.seed(films integer, ratings integer) returns void language plpgsql as $$
 begin
     if films < 0 or ratings < 0 then
         raise exception 'cannot seed % films and % ratings', films, ratings using hint = 'both are numbers of rows, 0 or more';
     end if;
-    foreach command in array array['content.genre_film_work', 'content.person_film_work',
-                                   'ugc.ratings', 'ugc.likes', 'ugc.reviews', 'ugc.views'] loop
-        rebuild := rebuild || cinema.lay_bare(command::regclass);
-    end loop;
-    perform cinema.seed_catalogue(films);
-    perform cinema.seed_credits(films);
-    perform cinema.seed_ratings(films, ratings);
-    perform cinema.seed_reactions();
-    foreach command in array rebuild loop
-        execute command;
-    end loop;
-    analyze content.film_work, content.genre, content.person, content.genre_film_work, content.person_film_work,
-            ugc.ratings, ugc.likes, ugc.reviews, ugc.views, auth.users;
+    perform cinema.seed_content(films);
+    perform cinema.seed_ugc(films, ratings);
 end
 $$;

@@ -35,13 +35,17 @@ pub async fn migrate(url: &str) -> Result<()> {
 
 /// Fills the cinema up to these sizes. The same call again changes nothing.
 pub async fn seed(url: &str, films: u32, ratings: u32) -> Result<()> {
+    let (films, ratings) = (i64::from(films), i64::from(ratings));
+    let content = seed_service(url, "select cinema.seed_content($1::integer), $2::integer", films, ratings);
+    let ugc = seed_service(url, "select cinema.seed_ugc($1::integer, $2::integer)", films, ratings);
+    tokio::try_join!(content, ugc).map(|_| ())
+}
+
+/// On a connection of its own: the services are independent, and so are their halves of the work.
+async fn seed_service(url: &str, sql: &'static str, films: i64, ratings: i64) -> Result<()> {
     let mut connection = connect(url).await?;
-    sqlx::query("select cinema.seed($1::integer, $2::integer)")
-        .bind(i64::from(films))
-        .bind(i64::from(ratings))
-        .execute(&mut connection)
-        .await
-        .map_err(Error::statement("seed the cinema"))?;
+    let seeded = sqlx::query(sql).bind(films).bind(ratings).execute(&mut connection).await;
+    seeded.map_err(Error::statement("seed the cinema"))?;
     close(connection).await
 }
 
