@@ -38,7 +38,7 @@ pub async fn seed(url: &str, films: u32, ratings: u32) -> Result<()> {
     let (films, ratings) = (i64::from(films), i64::from(ratings));
     let content = seed_service(url, "select cinema.seed_content($1::integer), $2::integer", films, ratings);
     let ugc = seed_service(url, "select cinema.seed_ugc($1::integer, $2::integer)", films, ratings);
-    tokio::try_join!(content, ugc).map(|_| ())
+    tokio::try_join!(Box::pin(content), Box::pin(ugc)).map(|_| ())
 }
 
 /// On a connection of its own: the services are independent, and so are their halves of the work.
