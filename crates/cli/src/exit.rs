@@ -103,7 +103,7 @@ fn of_cluster(error: &vitrina_cluster::Error) -> Exit {
 
 fn of_cinema(error: &vitrina_cinema::Error) -> Exit {
     match error {
-        vitrina_cinema::Error::Connect(_) => Exit::Refused,
+        vitrina_cinema::Error::Connect(_) | vitrina_cinema::Error::OtherRelease => Exit::Refused,
         error => match std::error::Error::source(error).and_then(database_cause) {
             Some(cause) if lacks_rights(cause) => Exit::Refused,
             _ => Exit::Failed,

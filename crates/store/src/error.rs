@@ -32,7 +32,7 @@ pub enum Error {
     )]
     SchemaNewer { version: i64 },
     #[error(
-        "migration {version} differs from the one that was applied\nhint: this vitrina is not the release that migrated the meta-store"
+        "migration {version} differs from the one that was applied\nhint: this vitrina is not the release that migrated the meta-store; for a demo: `vitrina demo --clean`"
     )]
     SchemaChanged { version: i64 },
     #[error("there is no pipeline {0}")]

@@ -29,7 +29,7 @@ pub async fn migrate(url: &str) -> Result<()> {
         ..Migrator::DEFAULT
     };
     let mut connection = connect(url).await?;
-    migrator.run(&mut connection).await.map_err(Error::Migrate)?;
+    migrator.run(&mut connection).await.map_err(Error::migrating)?;
     close(connection).await
 }
 

@@ -174,3 +174,11 @@ async fn verify_names_a_pipeline_that_is_not_installed() {
     let error = verify(database.url()).await.unwrap_err();
     assert!(matches!(error, Error::NotInstalled { name: "film_dim_full" }), "{error:?}");
 }
+
+#[tokio::test]
+async fn schemas_of_another_release_are_told_with_the_way_out() {
+    let database = small_demo().await;
+    database.execute("update cinema.migrations set checksum = '\\x00' where version = 5").await;
+    let error = migrate(database.url()).await.unwrap_err().to_string();
+    assert!(error.contains("another release") && error.contains("vitrina demo --clean"), "{error}");
+}
