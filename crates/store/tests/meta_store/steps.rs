@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use vitrina_core::{Event, Mode, OnActive, RunStatus, Status};
+use vitrina_core::{Event, Mode, OnActive, PipelineId, RunStatus, Status};
 use vitrina_store::{Error, RunRequest};
 
 use crate::stage::{Stage, pipeline, reachable};
@@ -101,12 +101,7 @@ async fn a_request_after_the_open_run_starts_when_that_ends_and_keeps_its_mode()
 #[tokio::test]
 async fn a_resumed_pipeline_goes_on_with_the_mode_that_was_paused() {
     let stage = Stage::new().await;
-    let mut incremental = pipeline("film_dim");
-    incremental.mode = Mode::Incremental;
-    incremental.incremental_key = Some("modified".into());
-    let id = stage.store.create_pipeline(&incremental).await.unwrap().config.id;
-    let full = RunRequest { mode: Some(Mode::Full), idempotency_key: None };
-    stage.store.request_run(id, OnActive::Join, &full).await.unwrap();
+    let id = requested_full_of_an_incremental_pipeline(&stage).await;
     let claim = stage.claim().await.unwrap();
     stage.store.request_change(id, Event::Pause).await.unwrap();
     stage.store.interrupt(&claim.lease).await.unwrap();
@@ -154,12 +149,7 @@ async fn a_failed_pipeline_runs_again_when_asked() {
 #[tokio::test]
 async fn a_cancelled_pause_leaves_no_mode_behind() {
     let stage = Stage::new().await;
-    let mut incremental = pipeline("film_dim");
-    incremental.mode = Mode::Incremental;
-    incremental.incremental_key = Some("modified".into());
-    let id = stage.store.create_pipeline(&incremental).await.unwrap().config.id;
-    let full = RunRequest { mode: Some(Mode::Full), idempotency_key: None };
-    stage.store.request_run(id, OnActive::Join, &full).await.unwrap();
+    let id = requested_full_of_an_incremental_pipeline(&stage).await;
     stage.store.request_change(id, Event::Pause).await.unwrap();
     stage.store.request_change(id, Event::Cancel).await.unwrap();
     stage.request(id).await;
@@ -169,15 +159,21 @@ async fn a_cancelled_pause_leaves_no_mode_behind() {
 #[tokio::test]
 async fn a_pause_taken_back_as_it_is_reached_goes_on_with_its_mode() {
     let stage = Stage::new().await;
+    let id = requested_full_of_an_incremental_pipeline(&stage).await;
+    let claim = stage.claim().await.unwrap();
+    stage.store.request_change(id, Event::Disable).await.unwrap();
+    stage.store.request_change(id, Event::Enable).await.unwrap();
+    stage.store.interrupt(&claim.lease).await.unwrap();
+    assert_eq!(stage.claim().await.unwrap().mode, Mode::Full);
+}
+
+/// An incremental pipeline with one full run asked for.
+async fn requested_full_of_an_incremental_pipeline(stage: &Stage) -> PipelineId {
     let mut incremental = pipeline("film_dim");
     incremental.mode = Mode::Incremental;
     incremental.incremental_key = Some("modified".into());
     let id = stage.store.create_pipeline(&incremental).await.unwrap().config.id;
     let full = RunRequest { mode: Some(Mode::Full), idempotency_key: None };
     stage.store.request_run(id, OnActive::Join, &full).await.unwrap();
-    let claim = stage.claim().await.unwrap();
-    stage.store.request_change(id, Event::Disable).await.unwrap();
-    stage.store.request_change(id, Event::Enable).await.unwrap();
-    stage.store.interrupt(&claim.lease).await.unwrap();
-    assert_eq!(stage.claim().await.unwrap().mode, Mode::Full);
+    id
 }
