@@ -3,7 +3,7 @@
 //! A pass opens at one moment and ends at the greatest key that was visible then; the next one starts
 //! `late_window` before whichever is earlier, that key or the opening, so that rows stamped before
 //! their commit, or ahead of the clock, are met again. Comparison is on the text form at full
-//! precision; equal keys are told apart by the id.
+//! precision; a page ends with all rows that share its last key.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};

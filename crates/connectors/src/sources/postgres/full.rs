@@ -4,7 +4,7 @@
 
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use vitrina_core::{Batch, Error, KeyRange, Position, Result, Scope};
 
 use super::cursor::{Cursor, Done};
@@ -149,7 +149,7 @@ fn halfway(from: &Position, pass: Pass) -> Result<Position> {
 
 fn ended(from: &Position, pass: Pass) -> Position {
     let done = pass.opening.map_or_else(|| from.done.clone(), |opening| json!(opening));
-    Position { done: if done.is_null() { Value::Null } else { done }, pass: None }
+    Position { done, pass: None }
 }
 
 fn null_key(name: &str) -> Error {
