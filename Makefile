@@ -41,8 +41,9 @@ bench: bootstrap ## workloads of the release binary beside their limits (ONLY=fu
 	@BENCH_BINARY=$(CARGO_TARGET_DIR)/release/vitrina ONLY='$(ONLY)' SCALE='$(or $(SCALE),1)' $(CARGO_TARGET_DIR)/release/vitrina-bench
 
 .PHONY: build
+# A test target beside the binary makes cargo choose the features that `make test` needs: dependencies are built once.
 build: bootstrap ## the vitrina binary, in the dev profile that the tests use too
-	@cargo build --workspace --bin vitrina
+	@cargo build --workspace --bin vitrina --test database
 
 .PHONY: up
 up: ## the whole stand: by docker compose where Docker answers, else as local processes
