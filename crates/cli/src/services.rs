@@ -121,6 +121,9 @@ fn runner(settings: &Settings) -> RunnerSettings {
         poll_interval: runner.poll_interval,
         lease: runner.lease,
         shutdown_timeout: runner.shutdown_timeout,
+        pause_timeout: runner.pause_timeout,
+        max_batch_bytes: runner.max_batch_bytes,
+        source_patience: runner.source_patience,
         allowed_targets: settings.allowed_targets.clone(),
         connections: connections(settings),
     }

@@ -86,6 +86,13 @@ impl Cluster {
         &self.programs.directory
     }
 
+    /// The process id of the server, as long as it runs.
+    pub fn postmaster(&self) -> Option<i32> {
+        let pidfile =
+            std::fs::read_to_string(crate::home::data(self.directory()).join("postmaster.pid")).ok()?;
+        pidfile.lines().next()?.trim().parse().ok()
+    }
+
     pub fn installation(&self) -> &Installation {
         &self.programs.installation
     }

@@ -1,44 +1,108 @@
-//! The Postgres text form of one Arrow value: what positions are made of.
+//! The Postgres text form of one Arrow value: what positions and keys are made of, and what people see of
+//! a row that was refused.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    Date32Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
+    Date32Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, Time64MicrosecondType,
+    TimestampMicrosecondType,
 };
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, TimeUnit};
 use jiff::civil::{Date, DateTime};
 use jiff::{Span, Timestamp};
+use serde_json::Value;
 use vitrina_core::{Error, Result};
+
+/// Longer values are cut: a row that was refused is kept to be looked at.
+const SHOWN: usize = 1000;
 
 /// The named columns of one row, in Postgres text form. NULL is an error: it has no place in an order.
 pub(crate) fn texts(rows: &RecordBatch, columns: &[String], row: usize) -> Result<Vec<String>> {
     columns.iter().map(|column| text(rows, column, row)).collect()
 }
 
+/// The named columns of one row as a JSON array of texts, NULL being null.
+pub(crate) fn key_json(rows: &RecordBatch, columns: &[String], row: usize) -> Result<Value> {
+    let part = |column: &String| match array(rows, column)?.is_null(row) {
+        true => Ok(Value::Null),
+        false => text(rows, column, row).map(Value::String),
+    };
+    columns.iter().map(part).collect::<Result<Vec<_>>>().map(Value::Array)
+}
+
+/// A row for people: every column as text, long ones cut.
+pub(crate) fn row_json(rows: &RecordBatch, row: usize) -> Value {
+    let schema = rows.schema();
+    let cell = |(field, array): (&std::sync::Arc<arrow_schema::Field>, &arrow_array::ArrayRef)| {
+        (field.name().clone(), shown(array.as_ref(), row))
+    };
+    Value::Object(schema.fields().iter().zip(rows.columns()).map(cell).collect())
+}
+
+fn shown(array: &dyn Array, row: usize) -> Value {
+    if array.is_null(row) {
+        return Value::Null;
+    }
+    if let Some(list) = array.as_list_opt::<i32>() {
+        let items = list.value(row);
+        return (0..items.len().min(SHOWN)).map(|item| shown(items.as_ref(), item)).collect();
+    }
+    let text = value(array, row).unwrap_or_else(|_| "…".to_owned());
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
+}
+
+fn array<'a>(rows: &'a RecordBatch, column: &str) -> Result<&'a arrow_array::ArrayRef> {
+    rows.column_by_name(column)
+        .ok_or_else(|| Error::bug("source.column", format!("column {column} was not read")))
+}
+
 fn text(rows: &RecordBatch, column: &str, row: usize) -> Result<String> {
-    let array = rows
-        .column_by_name(column)
-        .ok_or_else(|| Error::bug("source.column", format!("column {column} was not read")))?;
+    let array = array(rows, column)?;
     if array.is_null(row) {
         return Err(Error::fix("source.null_key", format!("column {column} is NULL in a row of the source"))
             .hint("filter such rows out in the query, or choose a column that is never NULL"));
     }
+    value(array.as_ref(), row)
+}
+
+fn value(array: &dyn Array, row: usize) -> Result<String> {
     Ok(match array.data_type() {
         DataType::Boolean => array.as_boolean().value(row).to_string(),
         DataType::Int16 => array.as_primitive::<Int16Type>().value(row).to_string(),
         DataType::Int32 => array.as_primitive::<Int32Type>().value(row).to_string(),
         DataType::Int64 => array.as_primitive::<Int64Type>().value(row).to_string(),
-        DataType::Float32 => array.as_primitive::<Float32Type>().value(row).to_string(),
-        DataType::Float64 => array.as_primitive::<Float64Type>().value(row).to_string(),
+        DataType::Float32 => float(array.as_primitive::<Float32Type>().value(row)),
+        DataType::Float64 => float(array.as_primitive::<Float64Type>().value(row)),
         DataType::Utf8 => array.as_string::<i32>().value(row).to_owned(),
         DataType::Binary => hex(array.as_binary::<i32>().value(row)),
         DataType::FixedSizeBinary(16) => uuid(array.as_fixed_size_binary().value(row)),
         DataType::Date32 => date(array.as_primitive::<Date32Type>().value(row))?,
+        DataType::Time64(TimeUnit::Microsecond) => {
+            time(array.as_primitive::<Time64MicrosecondType>().value(row))
+        }
         DataType::Timestamp(TimeUnit::Microsecond, zone) => {
             timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row), zone.is_some())?
         }
-        other => return Err(Error::bug("source.key_type", format!("column {column} has type {other}"))),
+        other => return Err(Error::fix("source.key_type", format!("a value of type {other} has no order"))),
     })
+}
+
+/// Infinity is written out on the other side.
+fn float<T: std::fmt::Display + Into<f64> + Copy>(number: T) -> String {
+    let wide: f64 = number.into();
+    match wide.is_infinite() {
+        true if wide > 0.0 => "Infinity".to_owned(),
+        true => "-Infinity".to_owned(),
+        false => number.to_string(),
+    }
+}
+
+fn time(microseconds: i64) -> String {
+    let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
+    format!("{:02}:{:02}:{:02}.{fraction:06}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -13,7 +13,7 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
-use vitrina_core::{Error, Lease, Remedy, Result};
+use vitrina_core::{Error, Lease, Result};
 
 #[derive(Debug, Clone)]
 pub struct Connection {
@@ -115,23 +115,6 @@ impl Session {
         Ok(())
     }
 
-    /// Byte order is the same order on two servers only where both keep text in UTF-8.
-    pub(crate) async fn require_utf8(&self, column: &str) -> Result<()> {
-        let row =
-            self.client.query_one("show server_encoding", &[]).await.map_err(|error| self.explain(error))?;
-        match row.get::<_, String>(0) {
-            encoding if encoding == "UTF8" => Ok(()),
-            encoding => {
-                let message = format!(
-                    "key column {column:?} is text, and the database of {:?} keeps text in {encoding}",
-                    self.connection
-                );
-                Err(Error::fix("connection.encoding", message)
-                    .hint("use a numeric or uuid key, or a UTF8 database"))
-            }
-        }
-    }
-
     /// Statements without an answer.
     pub(crate) async fn run(&self, sql: &str) -> Result<()> {
         self.client.batch_execute(sql).await.map_err(|error| self.explain(error))
@@ -202,10 +185,8 @@ pub(crate) fn classify(end: End, connection: &str, error: tokio_postgres::Error)
     };
     match state.as_str() {
         "VT001" => Error::lease_lost(),
-        "VT002" => {
-            let message = "the checkpoint was moved by someone else";
-            Error::new(Remedy::StandDown, "checkpoint.moved", message)
-        }
+        "VT002" => Error::checkpoint_moved(),
+        "VT004" => Error::fix("rejects.limit", "too many rejects"),
         // Shutdown, crash recovery, a primary that became a standby, too many connections: it will be back.
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "53300" => {
             Error::release(codes[0], message).caused_by(error)

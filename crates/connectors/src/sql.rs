@@ -12,8 +12,8 @@ pub(crate) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// How a column is ordered and compared on both sides of a pipeline. Text orders by bytes, whatever the
-/// collations of source and mart.
+/// How a column of a query is ordered and compared. Types without an order of their own that all servers
+/// share go by the bytes of their text, whatever the collation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OrderedColumn {
     pub(crate) name: String,
@@ -21,33 +21,14 @@ pub(crate) struct OrderedColumn {
     type_name: String,
 }
 
-/// `name`, `text` and `varchar`. Not `char(n)`, whose padding compares in its own way.
-pub(crate) const fn is_text(oid: u32) -> bool {
-    matches!(oid, 19 | 25 | 1043)
+/// Numbers, times, uuid, bytea and boolean. A float is read back from its shortest exact text.
+const fn orders_by_itself(oid: u32) -> bool {
+    matches!(oid, 16 | 17 | 20 | 21 | 23 | 26 | 700 | 701 | 1082 | 1083 | 1114 | 1184 | 1700 | 2950)
 }
 
 impl OrderedColumn {
     pub(crate) fn new(name: &str, oid: u32, type_name: &str) -> Self {
-        Self { name: name.to_owned(), as_text: is_text(oid), type_name: type_name.to_owned() }
-    }
-
-    /// Is every value of the source's type a value of the mart's, in the same order, and written there
-    /// unchanged? Then a range of keys means the same rows on both sides. Types that round, pad, fold
-    /// case, or order by a collation inside do not.
-    pub(crate) fn ranges_agree(source: u32, mart: u32) -> bool {
-        const SMALLINT: u32 = 21;
-        const INTEGER: u32 = 23;
-        const BIGINT: u32 = 20;
-        match (source, mart) {
-            // boolean, bytea, date, timestamp, timestamptz, uuid, numeric, oid
-            (16 | 17 | 26 | 1082 | 1114 | 1184 | 1700 | 2950, mart) => source == mart,
-            (SMALLINT, SMALLINT | INTEGER | BIGINT) | (INTEGER, INTEGER | BIGINT) | (BIGINT, BIGINT) => true,
-            (source, mart) => is_text(source) && is_text(mart),
-        }
-    }
-
-    pub(crate) fn is_text(&self) -> bool {
-        self.as_text
+        Self { name: name.to_owned(), as_text: !orders_by_itself(oid), type_name: type_name.to_owned() }
     }
 
     /// The column as an expression of `alias`.
@@ -65,6 +46,15 @@ impl OrderedColumn {
 /// `a, b` of an alias, for ORDER BY and row comparison.
 pub(crate) fn expressions(columns: &[OrderedColumn], alias: &str) -> String {
     columns.iter().map(|column| column.expression(alias)).collect::<Vec<_>>().join(", ")
+}
+
+/// `a is null or b is null`, `a desc, b desc` and the like.
+pub(crate) fn conditions(columns: &[OrderedColumn], alias: &str, test: &str, joint: &str) -> String {
+    columns
+        .iter()
+        .map(|column| format!("{} {test}", column.expression(alias)))
+        .collect::<Vec<_>>()
+        .join(joint)
 }
 
 /// `(a, b) > ('1', '2')`; `operator` is one of ours, never text from outside.

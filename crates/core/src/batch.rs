@@ -4,7 +4,9 @@ use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Checkpoint, Lease, Position, RunId};
+use uuid::Uuid;
+
+use crate::{Checkpoint, FirstLoad, Lease, Position, RunId};
 
 /// Rows that are read, written and acknowledged together.
 #[derive(Debug, Clone)]
@@ -13,9 +15,17 @@ pub struct Batch {
     pub scope: Scope,
     pub rejected: Vec<Reject>,
     pub from: Position,
-    pub to: Position,
+    /// Where the checkpoint goes with this batch; `None` leaves it where it is, as a backfill does.
+    pub to: Option<Position>,
     /// Rows as the source returned them, before transforms dropped or added any.
     pub rows_read: u64,
+}
+
+impl Batch {
+    /// The pass ends with this batch.
+    pub fn ends_pass(&self) -> bool {
+        self.to.as_ref().is_some_and(|to| to.pass.is_none())
+    }
 }
 
 /// The change keys a batch answers for: what is in scope and not among the rows has vanished.
@@ -23,24 +33,16 @@ pub struct Batch {
 pub enum Scope {
     /// Exactly these change keys, one column each.
     Keys(RecordBatch),
-    /// All keys between two keys.
-    Range(KeyRange),
+    /// All keys there are, once the last batch of the load has come.
+    Load,
     /// Nothing vanishes by this batch.
     Nothing,
-}
-
-/// Keys after `after` up to and including `upto`; an open end is `None`. Values are in Postgres
-/// text form, one per key column.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyRange {
-    pub after: Option<Vec<String>>,
-    pub upto: Option<Vec<String>>,
 }
 
 /// A row that could not be converted, or that a transform or sink refused. Data, not an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reject {
-    /// JSON array of the key columns' values.
+    /// JSON array of the key columns' values in Postgres text form, NULL being null.
     pub key: Value,
     pub code: String,
     pub message: String,
@@ -59,6 +61,9 @@ pub struct Commit {
     pub from: Checkpoint,
     /// Highest share of the mart's rows that one pass may delete.
     pub delete_limit: f64,
+    /// Highest number of rejects a run may add that nobody has acknowledged.
+    pub reject_limit: i64,
+    pub first_load: FirstLoad,
     pub timings: Timings,
 }
 
@@ -108,4 +113,22 @@ pub struct Written {
     pub version: i64,
     /// Someone asked for a pause or a cancel meanwhile.
     pub interrupted: bool,
+}
+
+/// What the meta-store keeps of a batch beside its checkpoint, in the words of `etl.commit_batch`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    #[serde(flatten)]
+    pub counts: Counts,
+    pub read_ms: u64,
+    pub transform_ms: u64,
+    pub write_ms: u64,
+    pub reject_limit: i64,
+    pub rejects: Vec<Reject>,
+    /// Keys whose open reject is over: the row was written, or has left the source.
+    pub closed: Vec<Value>,
+    /// The load that these rejects belong to.
+    pub load: Option<Uuid>,
+    /// The load has seen every row: rejects that it did not meet again are over.
+    pub close_others: bool,
 }

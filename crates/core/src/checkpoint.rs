@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::RunId;
+use crate::words::words;
 
 /// How far a source has been read: what completed passes established, and the pass that is open.
 /// Both are opaque to all but the source that made them.
@@ -23,6 +25,23 @@ impl Position {
     }
 }
 
+words! {
+    /// How the rows of a load reach the mart.
+    LoadPath, "path" {
+        /// Straight into a mart that was empty when the load began: readers see it grow.
+        Direct = "direct",
+        /// Into a staging table beside the mart, and from there all at once.
+        Staged = "staged",
+    }
+}
+
+/// A load under way: it outlives runs, pauses and runners.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    pub id: Uuid,
+    pub path: LoadPath,
+}
+
 /// The content of `etl_state.checkpoint`: a position, and the configuration it was made under.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Checkpoint {
@@ -31,6 +50,9 @@ pub struct Checkpoint {
     /// Hash of all that decides what a position means; empty before the first batch.
     #[serde(default)]
     pub config_hash: String,
+    /// The open load, as the sink began it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
     /// Rows the open pass has deleted from the target so far.
     #[serde(default)]
     pub deleted: u64,
@@ -57,9 +79,17 @@ impl Checkpoint {
     pub fn advance(&self, run: RunId, position: Position, deleted: u64, rows_before: Option<u64>) -> Self {
         let config_hash = self.config_hash.clone();
         if position.pass.is_none() {
-            return Self { position, config_hash, deleted: 0, rows_before: None, completed_by: Some(run) };
+            return Self { position, config_hash, completed_by: Some(run), ..Self::default() };
         }
-        Self { position, config_hash, deleted: self.deleted + deleted, rows_before, completed_by: None }
+        let (deleted, load) = (self.deleted + deleted, self.load);
+        Self { position, config_hash, load, deleted, rows_before, completed_by: None }
+    }
+
+    /// The same without its open pass: what completed passes established is kept.
+    #[must_use]
+    pub fn without_pass(&self) -> Self {
+        let position = Position { done: self.position.done.clone(), pass: None };
+        Self { position, config_hash: self.config_hash.clone(), ..Self::default() }
     }
 }
 

@@ -1,14 +1,26 @@
 //! The stations of a batch. Connectors report; only the runner retries, sleeps and decides.
 
+use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 
-use crate::{Batch, Commit, Lease, Position, Result, Written};
+use crate::{Batch, Commit, Lease, Position, Result, State, Written};
 
-/// Where rows come from. The executor calls `read` with the position of the last committed batch;
-/// a batch whose `to` has no pass ends it, and so does `None`. An error leaves the position where it was.
+/// Where rows come from. The executor calls `begin` once, then `read` with the position of the batch
+/// before; a batch that ends the pass is the last one, and so is `None`. An error leaves the position
+/// where it was.
 #[async_trait]
 pub trait Source: Send {
+    /// The columns of the rows to come.
+    fn schema(&self) -> SchemaRef;
+
+    /// Learns the target's key, by which a load is ordered and a backfill chosen.
+    async fn begin(&mut self, key: &[String]) -> Result<()>;
+
     async fn read(&mut self, from: &Position) -> Result<Option<Batch>>;
+
+    /// Nobody has asked for a batch for a while: whatever is held open at the source is let go. The next
+    /// `read` goes on from its position.
+    async fn rest(&mut self) -> Result<()>;
 }
 
 /// A step between source and sink. It may drop, add and change rows; `from`, `to` and `scope` are
@@ -22,10 +34,15 @@ pub trait Transform: Send {
 /// batch by batch.
 #[async_trait]
 pub trait Sink: Send {
-    /// Shuts older owners out, before the first write of a lease.
-    async fn seal(&mut self, lease: &Lease) -> Result<()>;
+    /// Shuts older owners out before the first write of a lease, and answers the state that the target
+    /// itself vouches for: what is in it may be more, or less, than the meta-store knows.
+    async fn seal(&mut self, lease: &Lease, state: State) -> Result<State>;
 
     /// Writes and, in the same transaction where the target has one, commits fence, rejects and
-    /// checkpoint. `Ok` means all of it is durable; an error means none of it is.
+    /// checkpoint. `Ok` means all of it is durable; an error means none of it is, or that its answer was
+    /// lost: the next `seal` tells.
     async fn write(&mut self, batch: &Batch, commit: &Commit) -> Result<Written>;
+
+    /// Removes what an abandoned pass has left in or beside the target. Only space depends on it.
+    async fn clear(&mut self) -> Result<()>;
 }

@@ -48,6 +48,10 @@ impl Error {
         Self::new(Remedy::StandDown, "lease.lost", "another runner has taken this pipeline over")
     }
 
+    pub fn checkpoint_moved() -> Self {
+        Self::new(Remedy::StandDown, "checkpoint.moved", "the checkpoint was moved by someone else")
+    }
+
     pub fn fix(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(Remedy::FixConfiguration, code, message)
     }

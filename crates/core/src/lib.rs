@@ -9,6 +9,7 @@ mod checkpoint;
 mod connector;
 mod error;
 mod lease;
+mod ledger;
 mod lifecycle;
 mod pipeline;
 mod plan;
@@ -16,13 +17,16 @@ mod status;
 mod target;
 mod words;
 
-pub use batch::{Batch, Commit, Counts, KeyRange, Reject, Scope, Timings, Written};
-pub use checkpoint::{Checkpoint, Position};
+pub use batch::{Batch, Commit, Counts, Outcome, Reject, Scope, Timings, Written};
+pub use checkpoint::{Checkpoint, Load, LoadPath, Position};
 pub use connector::{Sink, Source, Transform};
 pub use error::{Error, Remedy, Result};
 pub use lease::{Lease, LeaseToken, Owner};
+pub use ledger::{Committed, Entry, Ledger, OpenReject, State};
 pub use lifecycle::{Effect, Event, Lifecycle, OnActive, Refusal};
-pub use pipeline::{BATCH_SIZES, Capture, Mode, Pipeline, PipelineId, PipelineKind, RunId, Violation};
+pub use pipeline::{
+    BATCH_SIZES, Capture, FirstLoad, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, RunId, Violation,
+};
 pub use plan::{Task, TaskKind, TaskPlan};
 pub use status::{RunStatus, Status};
 pub use target::{AllowedTargets, Target, TargetName, is_allowed_target};

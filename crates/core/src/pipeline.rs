@@ -45,6 +45,27 @@ words! {
     Capture, "capture" { Cursor = "cursor", Changelog = "changelog" }
 }
 
+words! {
+    /// How the source of a load is read.
+    ReadBy, "read" {
+        /// By pages where an index serves the order of the key, else in one stream.
+        Auto = "auto",
+        /// One short query a batch.
+        Keyset = "keyset",
+        /// One query a run, cut into batches.
+        Stream = "stream",
+    }
+}
+words! {
+    /// How a mart that is empty gets its first rows.
+    FirstLoad, "first_load" {
+        /// Straight by COPY: half the time, and readers see it grow.
+        Direct = "direct",
+        /// Through staging, like every later load: readers see all or nothing.
+        Staged = "staged",
+    }
+}
+
 /// The rows that `batch_size` may ask for.
 pub const BATCH_SIZES: std::ops::RangeInclusive<i32> = 1..=100_000;
 
@@ -73,9 +94,23 @@ pub struct Pipeline {
     pub capture: Capture,
     pub late_window_seconds: i64,
     pub delete_limit: f64,
+    #[serde(default)]
+    pub reject_limit: i64,
+    #[serde(default = "auto")]
+    pub read: ReadBy,
+    #[serde(default = "direct")]
+    pub first_load: FirstLoad,
     pub python_task: Option<String>,
     #[serde(default)]
     pub plan: TaskPlan,
+}
+
+fn auto() -> ReadBy {
+    ReadBy::Auto
+}
+
+fn direct() -> FirstLoad {
+    FirstLoad::Direct
 }
 
 /// One broken rule. All of them are reported at once.
@@ -175,6 +210,10 @@ impl Pipeline {
         if !(0.0..=1.0).contains(&self.delete_limit) {
             let rule = format!("delete_limit is {}: a share of the mart from 0 to 1", self.delete_limit);
             found.push(Violation::new("pipeline.delete_limit", "delete_limit", rule));
+        }
+        if self.reject_limit < 0 {
+            let rule = format!("reject_limit is {}: a number of rows, 0 or more", self.reject_limit);
+            found.push(Violation::new("pipeline.reject_limit", "reject_limit", rule));
         }
         if self.late_window_seconds < 0 {
             found.push(Violation::new(

@@ -16,6 +16,9 @@ pub struct DescribedColumn {
     pub name: String,
     pub type_oid: u32,
     pub type_name: String,
+    pub type_modifier: i32,
+    /// Oid of the table and number of the column, where it is a plain column of a table.
+    pub origin: Option<(u32, i16)>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +47,8 @@ fn columns(statement: &Statement) -> Vec<DescribedColumn> {
         name: column.name().to_owned(),
         type_oid: column.type_().oid(),
         type_name: column.type_().name().to_owned(),
+        type_modifier: column.type_modifier(),
+        origin: column.table_oid().zip(column.column_id()),
     };
     statement.columns().iter().map(describe).collect()
 }

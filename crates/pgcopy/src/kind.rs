@@ -60,6 +60,16 @@ impl Kind {
         })
     }
 
+    /// How a field travels.
+    pub fn of_field(field: &arrow_schema::Field) -> Option<Self> {
+        Self::of_arrow(field.data_type())
+    }
+
+    /// Travels in the binary form of its own type, not as text.
+    pub fn is_native(self) -> bool {
+        self != Self::AsText
+    }
+
     pub fn arrow_type(self) -> DataType {
         match self {
             Self::Bool => DataType::Boolean,

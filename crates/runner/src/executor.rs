@@ -9,21 +9,18 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use uuid::Uuid;
 use vitrina_connectors::{sinks, sources, transforms};
-use vitrina_core::{
-    Batch, Checkpoint, Commit, Counts, Error, Remedy, Result, Sink, Source, Timings, Transform, Violation,
-    Written,
-};
+use vitrina_core::{Commit, Counts, Error, Remedy, Result, Sink, State, Target, Violation, Written};
 use vitrina_store::{Claim, Store};
 
 use crate::RunnerSettings;
 use crate::heartbeat;
-use crate::manager::meta_store;
+use crate::read_ahead::{Ahead, ReadAhead, millis};
 
 /// Waits before a batch is tried again (R-EX-7): one attempt and three retries.
 const RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 /// A pass that ran into one of these has read a source that cannot be trusted: whatever it deleted before
 /// must be read again, so the next run starts it anew.
-const CONDEMNED: [&str; 2] = ["sink.delete_limit", "sink.source_empty"];
+const CONDEMNED: [&str; 3] = ["sink.delete_limit", "sink.source_empty", "sink.staging_lost"];
 const LONGEST_RELEASE: Duration = Duration::from_secs(300);
 
 pub(crate) struct Executor {
@@ -43,13 +40,11 @@ enum End {
     Shutdown,
 }
 
-/// The stations of a batch, opened for one attempt.
+/// The stations of a batch, opened for one attempt. Source and transforms work ahead of the sink.
 struct Stations {
-    source: Box<dyn Source>,
-    transforms: Vec<Box<dyn Transform>>,
+    ahead: ReadAhead,
     sink: Box<dyn Sink>,
-    checkpoint: Checkpoint,
-    version: i64,
+    state: State,
 }
 
 impl Executor {
@@ -112,8 +107,7 @@ impl Executor {
             tracing::warn!(error_code = error.code, %error, ?wait, "an attempt failed and will be repeated");
             self.store
                 .retry(&claim.lease, &self.settings.name, claim.run, error.code, &error.to_string())
-                .await
-                .map_err(meta_store)?;
+                .await?;
             tokio::select! {
                 () = sleep(wait) => {}
                 () = self.interruption.cancelled() => return Ok(End::Interrupted),
@@ -123,76 +117,114 @@ impl Executor {
     }
 
     async fn attempt(&mut self, claim: &Claim) -> Result<End> {
-        let mut stations = self.open(claim).await?;
-        if stations.checkpoint.completed_by == Some(claim.run) {
-            return Ok(End::Data);
+        let Some(mut stations) = self.open(claim).await? else { return Ok(End::Data) };
+        let end = self.batches(claim, &mut stations).await;
+        let condemned = matches!(&end, Err(error) if CONDEMNED.contains(&error.code));
+        if condemned || (matches!(end, Ok(End::Interrupted)) && self.is_cancelled(claim).await) {
+            // Only space depends on it: the next load of this pipeline clears up as well.
+            stations.sink.clear().await.ok();
         }
+        end
+    }
+
+    async fn batches(&mut self, claim: &Claim, stations: &mut Stations) -> Result<End> {
         loop {
-            if self.interruption.is_cancelled() {
-                return Ok(End::Interrupted);
+            let ahead = tokio::select! {
+                biased;
+                () = self.interruption.cancelled() => return Ok(End::Interrupted),
+                () = self.shutdown.cancelled() => return Ok(End::Shutdown),
+                ahead = stations.ahead.next() => ahead?,
+            };
+            let Some(ahead) = ahead else { return Ok(End::Data) };
+            let ends_pass = ahead.batch.ends_pass();
+            let impatience = out_of_patience(self.interruption.clone(), self.settings.pause_timeout);
+            tokio::select! {
+                written = self.write(claim, stations, ahead) => written?,
+                () = impatience => return Ok(End::Interrupted),
             }
-            if self.shutdown.is_cancelled() {
-                return Ok(End::Shutdown);
-            }
-            let read = self.batch(claim, &mut stations).await?;
-            if !read || stations.checkpoint.position.pass.is_none() {
+            if ends_pass {
                 return Ok(End::Data);
             }
         }
     }
 
-    async fn open(&self, claim: &Claim) -> Result<Stations> {
+    async fn is_cancelled(&self, claim: &Claim) -> bool {
+        let run = self.store.run(claim.run).await;
+        run.is_ok_and(|run| run.is_some_and(|run| run.cancel_requested))
+    }
+
+    /// `None` when there is nothing left to do: the batch that ended the run was committed, and its answer lost.
+    async fn open(&self, claim: &Claim) -> Result<Option<Stations>> {
         let (pipeline, lease) = (&claim.pipeline, &claim.lease);
         let (connections, allowed_targets) = (&self.settings.connections, &self.settings.allowed_targets);
         refuse_violations(pipeline.violations(allowed_targets).as_slice())?;
         let transforms = transforms::open(pipeline)?;
+        let order = sources::Order {
+            pipeline,
+            mode: claim.mode,
+            keys: claim.keys.as_deref(),
+            max_batch_bytes: self.settings.max_batch_bytes,
+            lease,
+            connections,
+        };
+        let mut source = sources::open(&order).await?;
+        let schema = source.schema();
         let order = sinks::Order {
             pipeline,
             target: &claim.target,
+            schema: transforms.is_empty().then_some(schema.as_ref()),
             lease,
             connections,
             allowed_targets,
             installation: self.installation,
+            ledger: Arc::new(self.store.clone()),
         };
         let sinks::Opened { mut sink, key } = sinks::open(&order).await?;
-        sink.seal(lease).await?;
-        let target = vitrina_core::Target { key, ..claim.target.clone() };
-        let order = sources::Order { pipeline, target: &target, mode: claim.mode, lease, connections };
-        let source = sources::open(&order).await?;
-        // Read again at every attempt: a commit whose answer was lost may have happened.
-        let state = self.store.state(lease.pipeline).await.map_err(meta_store)?;
-        let checkpoint = state.checkpoint.resume(&pipeline.config_hash(&target));
-        Ok(Stations { source, transforms, sink, checkpoint, version: state.version })
+        let state = self.resume(claim, &key, sink.as_mut()).await?;
+        if state.checkpoint.completed_by == Some(claim.run) {
+            return Ok(None);
+        }
+        source.begin(&key).await?;
+        let from = state.checkpoint.position.clone();
+        let ahead = ReadAhead::start(source, transforms, from, self.settings.source_patience);
+        Ok(Some(Stations { ahead, sink, state }))
     }
 
-    /// Read, transform, write, checkpoint. False when the source has nothing more.
-    async fn batch(&mut self, claim: &Claim, stations: &mut Stations) -> Result<bool> {
+    /// Read again at every attempt: a commit whose answer was lost may have happened. A backfill leaves the
+    /// checkpoint as it finds it.
+    async fn resume(&self, claim: &Claim, key: &[String], sink: &mut dyn Sink) -> Result<State> {
+        let stored = self.store.state(claim.lease.pipeline).await?;
+        let state = State { checkpoint: stored.checkpoint, version: stored.version };
+        let mut state = sink.seal(&claim.lease, state).await?;
+        if claim.keys.is_none() {
+            let target = Target { key: key.to_vec(), ..claim.target.clone() };
+            state.checkpoint = state.checkpoint.resume(&claim.pipeline.config_hash(&target));
+        }
+        Ok(state)
+    }
+
+    /// Write and checkpoint.
+    async fn write(&mut self, claim: &Claim, stations: &mut Stations, ahead: Ahead) -> Result<()> {
         let started = Instant::now();
-        let Some(batch) = stations.source.read(&stations.checkpoint.position).await? else {
-            return Ok(false);
-        };
-        let read = started.elapsed();
-        let batch = transform(batch, &mut stations.transforms).await?;
-        let timings =
-            Timings { read_ms: millis(read), transform_ms: millis(started.elapsed().saturating_sub(read)) };
         let commit = Commit {
             lease: claim.lease,
             run: claim.run,
-            from_version: stations.version,
-            from: stations.checkpoint.clone(),
+            from_version: stations.state.version,
+            from: stations.state.checkpoint.clone(),
             delete_limit: claim.pipeline.delete_limit,
-            timings,
+            reject_limit: claim.pipeline.reject_limit,
+            first_load: claim.pipeline.first_load,
+            timings: ahead.timings,
         };
-        let written = stations.sink.write(&batch, &commit).await?;
+        let written = stations.sink.write(&ahead.batch, &commit).await?;
         self.note(written, stations, started);
-        Ok(true)
+        Ok(())
     }
 
     fn note(&mut self, written: Written, stations: &mut Stations, started: Instant) {
         let Written { counts, checkpoint, version, interrupted } = written;
         self.counts += counts;
-        stations.checkpoint = checkpoint;
-        stations.version = version;
+        stations.state = State { checkpoint, version };
         if interrupted {
             self.interruption.cancel();
         }
@@ -201,6 +233,7 @@ impl Executor {
             rows_written = counts.written(),
             rows_unchanged = counts.unchanged,
             rows_deleted = counts.deleted,
+            rows_rejected = counts.rejected,
             batch_ms = millis(started.elapsed()),
             "batch done"
         );
@@ -257,21 +290,15 @@ impl Executor {
     }
 }
 
+/// A pause or cancel waits for the batch under way, but not for ever: then that is rolled back.
+async fn out_of_patience(interruption: CancellationToken, pause_timeout: Duration) {
+    interruption.cancelled().await;
+    sleep(pause_timeout).await;
+}
+
 /// The contract of pipeline and plan, again: rows of the meta-store may be written past the API.
 fn refuse_violations(found: &[Violation]) -> Result<()> {
     let Some(first) = found.first() else { return Ok(()) };
     let all = found.iter().map(|violation| format!("{}: {}", violation.field, violation.message));
     Err(Error::fix(first.code, all.collect::<Vec<_>>().join("\n")))
-}
-
-async fn transform(batch: Batch, transforms: &mut [Box<dyn Transform>]) -> Result<Batch> {
-    let mut batch = batch;
-    for transform in transforms {
-        batch = transform.apply(batch).await?;
-    }
-    Ok(batch)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -5,6 +5,7 @@ mod dispatcher;
 mod executor;
 mod heartbeat;
 mod manager;
+mod read_ahead;
 mod settings;
 
 pub use manager::Runner;

@@ -57,7 +57,7 @@ impl Runner {
     pub async fn drain(&self) -> Result<()> {
         let mut dispatcher = self.dispatcher(CancellationToken::new()).await?;
         loop {
-            dispatcher.fill().await.map_err(meta_store)?;
+            dispatcher.fill().await.map_err(Error::from)?;
             if dispatcher.is_idle() {
                 return Ok(());
             }
@@ -67,8 +67,8 @@ impl Runner {
     }
 
     async fn dispatcher(&self, shutdown: CancellationToken) -> Result<Dispatcher> {
-        self.store.check_schema().await.map_err(meta_store)?;
-        let installation = self.store.installation().await.map_err(meta_store)?;
+        self.store.check_schema().await.map_err(Error::from)?;
+        let installation = self.store.installation().await.map_err(Error::from)?;
         Ok(Dispatcher::new(Arc::clone(&self.settings), self.store.clone(), installation, shutdown))
     }
 
@@ -86,12 +86,12 @@ impl Runner {
         self.store
             .announce(&self.settings.abilities(), self.settings.max_concurrent, 0)
             .await
-            .map_err(meta_store)?;
-        self.store.note_health(&self.settings.name, &health).await.map_err(meta_store)
+            .map_err(Error::from)?;
+        self.store.note_health(&self.settings.name, &health).await.map_err(Error::from)
     }
 
     async fn wakeups(&self) -> Result<Wakeups> {
-        self.store.wakeups().await.map_err(meta_store)
+        self.store.wakeups().await.map_err(Error::from)
     }
 
     async fn turn(&self, dispatcher: &mut Dispatcher) {
@@ -136,15 +136,5 @@ async fn listen(mut wakeups: Wakeups, wake: Arc<Notify>) {
     loop {
         wakeups.next().await;
         wake.notify_one();
-    }
-}
-
-pub(crate) fn meta_store(error: vitrina_store::Error) -> Error {
-    match error {
-        vitrina_store::Error::LeaseLost => Error::lease_lost(),
-        error if error.is_connection() => {
-            Error::release("meta_store.connection_lost", error.to_string()).caused_by(error)
-        }
-        error => Error::fix("meta_store.refused", error.to_string()).caused_by(error),
     }
 }

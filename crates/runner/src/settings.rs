@@ -13,6 +13,12 @@ pub struct RunnerSettings {
     pub poll_interval: Duration,
     pub lease: Duration,
     pub shutdown_timeout: Duration,
+    /// How long a pause or cancel waits for the batch under way before that is rolled back.
+    pub pause_timeout: Duration,
+    /// Bounds the memory of a batch, whatever its `batch_size`.
+    pub max_batch_bytes: usize,
+    /// How long a slow sink may keep a transaction open at the source.
+    pub source_patience: Duration,
     pub allowed_targets: AllowedTargets,
     pub connections: Connections,
 }

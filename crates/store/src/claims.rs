@@ -28,6 +28,8 @@ pub struct Claim {
     pub pipeline: Pipeline,
     pub target: Target,
     pub mode: Mode,
+    /// A backfill of these keys.
+    pub keys: Option<Vec<Value>>,
     /// Another runner's lease had expired.
     pub takeover: bool,
     /// A pause or cancel was asked for before this claim.
@@ -164,6 +166,7 @@ fn read_claim(row: &PgRow, lease: Lease, lease_length: Duration) -> Result<Claim
         pipeline: snapshot.pipeline,
         target: snapshot.target,
         mode: row.try_get::<String, _>("mode")?.parse().map_err(|_| unreadable("mode"))?,
+        keys: serde_json::from_value(row.try_get::<Option<Value>, _>("keys")?.unwrap_or_default())?,
         takeover: was != Status::RunRequested.as_str(),
         interrupted: was == Status::PauseRequested.as_str() || row.try_get("cancel_requested")?,
         lease_length,
@@ -199,7 +202,7 @@ p as (
 r as (
     update etl.etl_runs r set status = 'RUNNING', started_at = coalesce(started_at, clock_timestamp())
       from p where r.id = p.run_id and r.status in ('REQUESTED', 'RUNNING')
-    returning r.id, r.cancel_requested, r.mode, r.snapshot),
+    returning r.id, r.cancel_requested, r.mode, r.keys, r.snapshot),
 e as (
     update etl.etl_attempts a set ended_at = clock_timestamp(), error_code = 'lease.expired',
            error = 'the runner did not renew its lease'
@@ -210,4 +213,4 @@ a as (
     select p.run_id, p.id, p.lease_token, $3 from p join r on r.id = p.run_id
      where (select count(*) from e) >= 0
     returning id)
-select p.*, r.cancel_requested, r.mode, r.snapshot from p join r on r.id = p.run_id, a";
+select p.*, r.cancel_requested, r.mode, r.keys, r.snapshot from p join r on r.id = p.run_id, a";

@@ -4,8 +4,10 @@
 mod access;
 mod claims;
 mod error;
+mod ledger;
 mod migrations;
 mod pipelines;
+mod rejects;
 mod runners;
 mod runs;
 mod steps;
@@ -23,6 +25,7 @@ pub use claims::{Claim, Pulse, RunnerAbilities};
 pub use error::{Error, Result};
 pub use migrations::SchemaState;
 pub use pipelines::{PipelineRecord, PipelineRef};
+pub use rejects::{RejectChoice, RejectGroup, RejectRecord};
 pub use runners::RunnerRecord;
 pub use runs::{AttemptRecord, RunRecord, StateRecord};
 pub use steps::{RunRequest, StepDone, Trigger};

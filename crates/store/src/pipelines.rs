@@ -94,10 +94,10 @@ impl Store {
             "insert into etl.etl_pipelines
                 (id, name, description, tags, type, source_type, source_connection, source_table, source_query, target_table,
                  mode, batch_size, enabled, schedule_interval, incremental_key, incremental_id_key, capture,
-                 late_window_seconds, delete_limit, python_task)
+                 late_window_seconds, delete_limit, reject_limit, read, first_load, python_task)
              select id, name, description, tags, type, source_type, source_connection, source_table, source_query, target_table,
                     mode, batch_size, enabled, schedule_interval, incremental_key, incremental_id_key, capture,
-                    late_window_seconds, delete_limit, python_task
+                    late_window_seconds, delete_limit, reject_limit, read, first_load, python_task
                from jsonb_populate_record(null::etl.etl_pipelines, $1)",
         )
         .bind(&document)

@@ -14,6 +14,9 @@ pub struct RunRecord {
     pub status: RunStatus,
     pub trigger: Trigger,
     pub mode: Mode,
+    /// A backfill of these keys.
+    #[serde(default)]
+    pub keys: Option<Vec<Value>>,
     pub cancel_requested: bool,
     pub requested_at: Timestamp,
     pub started_at: Option<Timestamp>,

@@ -11,7 +11,7 @@ use vitrina_core::{
 };
 
 use crate::pipelines::{PipelineRecord, PipelineRef, find, target};
-use crate::{Error, LOCK_TIMEOUT, Result, Store};
+use crate::{Error, LOCK_TIMEOUT, Result, RunRecord, Store};
 
 /// Who or what asked for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct RunRequest {
     /// The pipeline's own mode, or the paused run's, when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
+    /// A backfill: only these keys are read again, each a JSON array of the target's key columns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Vec<Value>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
 }
@@ -199,15 +202,18 @@ async fn open_run(
     let name = effective_target(record)?;
     let target = target(tx, &name).await?;
     let run = RunId(Uuid::now_v7());
+    let paused = paused_run(record, event);
     sqlx::query(
-        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key) values ($1, $2, $3, $4, $5, $6)",
+        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys)
+         values ($1, $2, $3, $4, $5, $6, $7)",
     )
     .bind(run.0)
     .bind(config.id.0)
     .bind(serde_json::to_value(trigger)?.as_str())
-    .bind(mode(record, event, &request).as_str())
+    .bind(mode(paused, record, &request).as_str())
     .bind(json!({"pipeline": config, "target": target}))
-    .bind(request.idempotency_key)
+    .bind(&request.idempotency_key)
+    .bind(keys(paused, &request).map(Value::from))
     .execute(&mut *tx)
     .await?;
     sqlx::query("update etl.etl_pipelines set connections_needed = $2, tasks_needed = $3 where id = $1")
@@ -231,17 +237,26 @@ fn pending(record: &PipelineRecord) -> Result<RunRequest> {
 }
 
 /// A resumed pipeline goes on with what was paused; so does one whose pause is taken back as it is reached.
-fn mode(record: &PipelineRecord, event: Event, request: &RunRequest) -> Mode {
+fn paused_run(record: &PipelineRecord, event: Event) -> Option<&RunRecord> {
     let resumes = record.status == Status::Paused
         || (record.status == Status::PauseRequested && event != Event::DataEnd);
-    let carried = record.last_run.as_ref().filter(|_| resumes).map(|run| run.mode);
-    request.mode.or(carried).unwrap_or(record.config.mode)
+    record.last_run.as_ref().filter(|_| resumes)
+}
+
+fn mode(paused: Option<&RunRecord>, record: &PipelineRecord, request: &RunRequest) -> Mode {
+    request.mode.or(paused.map(|run| run.mode)).unwrap_or(record.config.mode)
+}
+
+/// What is asked for anew is no backfill unless it says so.
+fn keys(paused: Option<&RunRecord>, request: &RunRequest) -> Option<Vec<Value>> {
+    let carried = paused.filter(|_| request.mode.is_none()).and_then(|run| run.keys.clone());
+    request.keys.clone().or(carried)
 }
 
 async fn drop_pass(tx: &mut PgConnection, id: PipelineId) -> Result<()> {
     sqlx::query(
         "update etl.etl_state
-            set checkpoint = (checkpoint #- '{position,pass}') || '{\"deleted\": 0}', version = version + 1, updated_at = clock_timestamp()
+            set checkpoint = (checkpoint #- '{position,pass}' #- '{load}' #- '{rows_before}') || '{\"deleted\": 0}', version = version + 1, updated_at = clock_timestamp()
           where pipeline_id = $1 and checkpoint #> '{position,pass}' is not null",
     )
     .bind(id.0)

@@ -23,7 +23,23 @@ pub struct Database {
 impl Database {
     /// Creates an empty database, named after the test.
     pub async fn fresh() -> Self {
-        let server = Server::shared().await;
+        Self::on(Server::shared().await).await
+    }
+
+    /// On a server that no other test uses, so that it may `crash`.
+    pub async fn on_a_server_of_its_own() -> Self {
+        Self::on(Server::own().await).await
+    }
+
+    /// Shuts the server down at once, as a power cut would, starts it again and connects anew.
+    pub async fn crash(mut self) -> Self {
+        self.server.crash().await;
+        let connections = self.connections.get_mut().expect("no holder panics");
+        self.session = open(&self.url, connections).await;
+        self
+    }
+
+    async fn on(server: &'static Server) -> Self {
         let name = name_of_test();
         server.administer(&format!("create database {name} template template0")).await;
         let url = server.url(&name).to_string();

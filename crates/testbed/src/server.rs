@@ -3,6 +3,8 @@
 use std::env;
 use std::sync::OnceLock;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio_postgres::{Client, Connection, NoTls, Socket, tls::NoTlsStream};
 use url::Url;
@@ -36,6 +38,31 @@ impl Server {
         tokio::task::spawn_blocking(|| SERVER.get_or_init(Self::find))
             .await
             .expect("a Postgres for the tests")
+    }
+
+    /// One more server; like the shared one it ends with the process.
+    pub(crate) async fn own() -> &'static Self {
+        let start = || {
+            let cluster = throwaway_cluster().unwrap_or_else(|error| panic!("{error}"));
+            let url = Url::parse(&cluster.url("postgres")).expect("a cluster's address is a URL");
+            &*Box::leak(Box::new(Self { url, private: Some(cluster) }))
+        };
+        tokio::task::spawn_blocking(start).await.expect("a Postgres for this test")
+    }
+
+    /// What `pg_ctl restart -m immediate` does. The watchdog of the first start looks after the second as well.
+    pub(crate) async fn crash(&'static self) {
+        let cluster = self.private.as_ref().expect("only a private server may crash");
+        let restart = || {
+            let pid = cluster.postmaster().expect("the server runs");
+            kill(Pid::from_raw(pid), Signal::SIGQUIT).expect("the server can be told to quit");
+            while kill(Pid::from_raw(pid), None).is_ok() {
+                std::thread::yield_now();
+            }
+            let options = Options { port: Some(cluster.port()), ..Options::new(cluster.directory()) };
+            Cluster::start(&options).unwrap_or_else(|error| panic!("{error}"));
+        };
+        tokio::task::spawn_blocking(restart).await.expect("the server starts again");
     }
 
     fn find() -> Self {

@@ -67,6 +67,21 @@ pub(super) fn count(text: &str) -> Result<NonZeroUsize, Complaint> {
     text.parse().map_err(|_| Complaint::new("is no count", "write a whole number from 1"))
 }
 
+/// Kilobytes and megabytes as Postgres counts them, by 1024.
+pub(super) fn bytes(text: &str) -> Result<usize, Complaint> {
+    let complaint =
+        || Complaint::new("is no size", "write a number from 1 and its unit, such as 512kB or 16MB");
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let unit = match unit.trim() {
+        "B" => 1,
+        "kB" => 1 << 10,
+        "MB" => 1 << 20,
+        _ => return Err(complaint()),
+    };
+    let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(complaint)
+}
+
 pub(crate) fn duration(text: &str) -> Result<Duration, Complaint> {
     let parsed = text.parse::<SignedDuration>().ok().and_then(|duration| duration.try_into().ok());
     parsed.filter(|duration: &Duration| !duration.is_zero()).ok_or_else(|| {

@@ -42,6 +42,9 @@ pub struct RunnerSettings {
     pub poll_interval: Duration,
     pub lease: Duration,
     pub shutdown_timeout: Duration,
+    pub pause_timeout: Duration,
+    pub max_batch_bytes: usize,
+    pub source_patience: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -157,12 +160,18 @@ impl Reader<'_> {
         let poll_interval = self.text("runner.poll_interval", parse::duration);
         let lease = self.text("runner.lease", parse::duration);
         let shutdown_timeout = self.text("runner.shutdown_timeout", parse::duration);
+        let pause_timeout = self.text("runner.pause_timeout", parse::duration);
+        let max_batch_bytes = self.text("runner.max_batch_bytes", parse::bytes);
+        let source_patience = self.text("runner.source_patience", parse::duration);
         Some(RunnerSettings {
             name: name?,
             max_concurrent: max_concurrent?,
             poll_interval: poll_interval?,
             lease: lease?,
             shutdown_timeout: shutdown_timeout?,
+            pause_timeout: pause_timeout?,
+            max_batch_bytes: max_batch_bytes?,
+            source_patience: source_patience?,
         })
     }
 

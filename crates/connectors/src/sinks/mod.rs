@@ -2,22 +2,37 @@
 
 mod postgres;
 
+use std::fmt;
+use std::sync::Arc;
+
+use arrow_schema::Schema;
 use async_trait::async_trait;
 use uuid::Uuid;
-use vitrina_core::{AllowedTargets, Error, Lease, Pipeline, Result, Sink, Target, TargetName};
+use vitrina_core::{AllowedTargets, Error, Lease, Ledger, Pipeline, Result, Sink, Target, TargetName};
 
 use crate::Connections;
 
 /// All that a sink needs to know of the run it writes for.
-#[derive(Debug)]
 pub struct Order<'a> {
     pub pipeline: &'a Pipeline,
     pub target: &'a Target,
+    /// The columns of the rows to come, where no transform may change them.
+    pub schema: Option<&'a Schema>,
     pub lease: &'a Lease,
     pub connections: &'a Connections,
     pub allowed_targets: &'a AllowedTargets,
     /// The meta-store's own id: a mart beside it commits data and checkpoint in one transaction.
     pub installation: Uuid,
+    pub ledger: Arc<dyn Ledger>,
+}
+
+impl fmt::Debug for Order<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Order")
+            .field("target", &self.target.name)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A sink ready to be sealed, and the key it found its rows by.

@@ -3,7 +3,8 @@
 mod postgres;
 
 use async_trait::async_trait;
-use vitrina_core::{Error, Lease, Mode, Pipeline, Result, Source, Target};
+use serde_json::Value;
+use vitrina_core::{Error, Lease, Mode, Pipeline, Result, Source};
 
 use crate::Connections;
 
@@ -11,8 +12,11 @@ use crate::Connections;
 #[derive(Debug)]
 pub struct Order<'a> {
     pub pipeline: &'a Pipeline,
-    pub target: &'a Target,
     pub mode: Mode,
+    /// A backfill of these keys, instead of a pass.
+    pub keys: Option<&'a [Value]>,
+    /// Bounds the memory of a batch, whatever `batch_size` says.
+    pub max_batch_bytes: usize,
     pub lease: &'a Lease,
     pub connections: &'a Connections,
 }

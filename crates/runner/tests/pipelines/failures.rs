@@ -15,7 +15,12 @@ use crate::stage::{Stage, until};
     "sink.extra_column",
     "its columns: id, title"
 )]
-#[case::no_key_column("select title from content.film", "source.missing_column", "returns no column \"id\"")]
+#[case::no_key_column("select title from content.film", "sink.missing_key", "returns no column \"id\"")]
+#[case::a_type_the_mart_cannot_take(
+    "select id, title, modified as rating from content.film",
+    "sink.type_mismatch",
+    "cast the column in the query"
+)]
 #[case::a_division_by_zero(
     "select id, (1 / (id - 2))::text as title from content.film",
     "source.refused",
@@ -31,18 +36,6 @@ use crate::stage::{Stage, until};
     "sql.schema_not_allowed",
     "etl"
 )]
-#[case::two_rows_for_one_key(
-    "select 1 as id, title from content.film",
-    "sink.duplicate_key",
-    "each key comes once"
-)]
-#[case::a_null_key("select nullif(id, 3) as id, title from content.film", "source.null_key", "NULL")]
-#[case::a_key_of_another_order(
-    "select id::text as id, title from content.film",
-    "sink.key_type",
-    "cast it in the query"
-)]
-#[case::an_overflow("select id, title, 1234.5 as rating from content.film", "sink.refused", "22003")]
 #[tokio::test]
 async fn what_cannot_pass_fails_at_once_with_the_reason(
     #[case] query: &str,
@@ -206,31 +199,4 @@ async fn a_plan_that_breaks_its_contract_never_begins() {
         message.contains("only the last step may name a target_table"),
         "all violations at once: {message}"
     );
-}
-
-#[rstest]
-#[case::padded("char(3)", "'DE'")]
-#[case::rounded("numeric(10,2)", "1.234")]
-#[case::floating("real", "0.1")]
-#[case::ordered_by_a_collation_inside("text[]", "'{a}'")]
-#[tokio::test]
-async fn a_key_that_source_and_mart_might_order_or_write_differently_is_refused(
-    #[case] kind: &str,
-    #[case] value: &str,
-) {
-    let stage = Stage::empty().await;
-    stage
-        .db
-        .execute(&format!(
-            "create schema content; create schema analytics;
-             create table content.odd (k {kind} primary key); insert into content.odd values ({value});
-             create table analytics.odd (k {kind} primary key)"
-        ))
-        .await;
-    let id = stage
-        .pipeline(
-            json!({"source_query": null, "source_table": "content.odd", "target_table": "analytics.odd"}),
-        )
-        .await;
-    assert_eq!(stage.fail(id).await.0, "sink.key_type");
 }

@@ -62,11 +62,11 @@ async fn a_runner_that_stops_finishes_its_batch_and_hands_the_run_to_the_next() 
     let stage = Stage::with_films(100).await;
     let id = stage.full(10).await;
     let (mut first, shutdown) = stage.start_runner("first");
-    let blocker = stage.block_mart().await;
+    let blocker = stage.block_film(5).await;
     let run = stage.request(id).await;
-    stage.someone_waits_for_the_mart().await;
+    stage.someone_waits_for_a_row().await;
     shutdown.cancel();
-    blocker.batch_execute("commit").await.unwrap();
+    blocker.batch_execute("rollback").await.unwrap();
     first.join_next().await.unwrap().unwrap();
     assert_eq!((stage.status(id).await, stage.count("analytics.film").await), (Status::RunRequested, 10));
     assert_eq!(stage.store.runners().await.unwrap()[0].status, "STOPPED");

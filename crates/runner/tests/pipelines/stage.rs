@@ -38,7 +38,23 @@ impl Stage {
     }
 
     pub(crate) async fn empty() -> Self {
-        let db = Database::fresh().await;
+        Self::on(Database::fresh().await).await
+    }
+
+    /// On a server that may crash without taking other tests with it.
+    pub(crate) async fn on_a_server_of_its_own(films: i32) -> Self {
+        let stage = Self::on(Database::on_a_server_of_its_own().await).await;
+        stage.db.execute(FILMS).await;
+        stage.add_films(1, films).await;
+        stage
+    }
+
+    /// The server is shut down at once and started again.
+    pub(crate) async fn crash(self) -> Self {
+        Self { db: self.db.crash().await, store: self.store }
+    }
+
+    async fn on(db: Database) -> Self {
         let store = Store::connect(db.url(), "vitrina-test", 8).await.unwrap();
         store.migrate().await.unwrap();
         Self { db, store }
@@ -93,9 +109,34 @@ impl Stage {
             poll_interval: Duration::from_secs(3600),
             lease: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(10),
+            pause_timeout: Duration::from_secs(30),
+            max_batch_bytes: 16 << 20,
+            source_patience: Duration::from_secs(60),
             allowed_targets: AllowedTargets::default(),
             connections: Connections(BTreeMap::from([connection("content"), connection("marts")])),
         }
+    }
+
+    pub(crate) async fn drain(&self, settings: RunnerSettings) {
+        Runner::new(settings, self.store.clone()).drain().await.unwrap();
+    }
+
+    pub(crate) async fn request_keys(&self, id: PipelineId, keys: Value) -> RunId {
+        let keys = Some(keys.as_array().unwrap().clone());
+        let request = RunRequest { keys, ..RunRequest::default() };
+        self.store.request_run(id, OnActive::Reject, &request).await.unwrap().run.unwrap()
+    }
+
+    /// Code and key of every reject, in the order of their keys.
+    pub(crate) async fn rejects(&self) -> Vec<(String, String)> {
+        let rows = self.db.texts("select code, key::text from etl.etl_rejects order by key::text").await;
+        let text = |cell: &Option<String>| cell.clone().unwrap();
+        rows.iter().map(|row| (text(&row[0]), text(&row[1]))).collect()
+    }
+
+    pub(crate) async fn checkpoint(&self) -> Value {
+        let text: String = self.db.value("select checkpoint::text from etl.etl_state").await;
+        serde_json::from_str(&text).unwrap()
     }
 
     pub(crate) fn runner(&self) -> Runner {
@@ -117,7 +158,7 @@ impl Stage {
     }
 
     pub(crate) async fn request_mode(&self, id: PipelineId, mode: Mode) -> RunId {
-        let request = RunRequest { mode: Some(mode), idempotency_key: None };
+        let request = RunRequest { mode: Some(mode), ..RunRequest::default() };
         self.store.request_run(id, OnActive::Join, &request).await.unwrap().run.unwrap()
     }
 
@@ -173,6 +214,23 @@ impl Stage {
         let blocker = self.db.client().await;
         blocker.batch_execute("begin; lock table analytics.film in share mode").await.unwrap();
         blocker
+    }
+
+    /// Holds a row of the mart that is not there for others: whoever writes that key waits.
+    pub(crate) async fn block_film(&self, id: i32) -> Client {
+        let blocker = self.db.client().await;
+        blocker
+            .batch_execute(&format!("begin; insert into analytics.film (id) values ({id})"))
+            .await
+            .unwrap();
+        blocker
+    }
+
+    /// Returns when some session waits for a transaction to end.
+    pub(crate) async fn someone_waits_for_a_row(&self) {
+        let waiting = "select exists (select from pg_locks l join pg_stat_activity a using (pid)
+                                       where not l.granted and l.locktype = 'transactionid' and a.datname = current_database())";
+        until(|| self.db.value::<bool>(waiting)).await;
     }
 
     /// Returns when some session waits for a lock on the mart.

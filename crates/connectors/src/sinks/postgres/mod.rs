@@ -1,28 +1,36 @@
-//! The Postgres sink. Per batch one transaction: COPY into a temporary staging table, one upsert
-//! that rewrites only rows that differ, deletes of scope minus batch, and `etl.commit_batch` last,
-//! so that mart, rejects, fence and checkpoint become true together.
+//! The Postgres sink. Per batch one transaction: rows by COPY, one statement that rewrites only what
+//! differs, deletes of scope minus batch, and the fence last, so that mart, rejects and checkpoint become
+//! true together. The batches of a load gather in staging and are merged at its end.
 
+mod create;
+mod duplicates;
+mod fence;
+mod load;
 mod mart;
+mod put;
+mod refused;
+mod shape;
 mod statements;
+mod trouble;
 
 use std::time::Instant;
 
-use arrow_array::RecordBatch;
+use arrow_schema::Schema;
 use async_trait::async_trait;
-use bytes::BytesMut;
-use futures_util::SinkExt;
-use serde_json::json;
-use tokio_postgres::SimpleQueryMessage;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Counts, Error, Lease, Result, Scope, Sink, TargetName, Written,
+    Batch, Checkpoint, Commit, Counts, Error, Lease, Outcome, Result, Scope, Sink, State, TargetName, Written,
 };
-use vitrina_pgcopy::Encoder;
 
 use super::{Kind, Opened, Order};
 use crate::connection::{End, Session};
-use crate::sql::literal;
+use duplicates::Distinct;
+use fence::Fence;
+use load::Loads;
 use mart::Mart;
-use statements::Statements;
+use put::{Care, Way};
+use refused::Refused;
+use shape::Shape;
+use trouble::{Tried, Trouble};
 
 pub(super) struct Postgres;
 
@@ -35,165 +43,204 @@ impl Kind for Postgres {
     async fn open(&self, target: &TargetName, order: &Order<'_>) -> Result<Opened> {
         let connection = order.connections.get(&order.target.connection)?;
         let session = Session::open(connection, End::Sink, &order.lease.application_name()).await?;
-        mart::require_meta_store(&session, order.installation).await?;
-        let mart = Mart::describe(&session, target, order.target).await?;
-        let key = mart.key_names();
-        Ok(Opened { sink: Box::new(PostgresSink { session, mart, statements: None }), key })
+        let mart = mart(&session, target, order).await?;
+        let fence = Fence::new(&session, order.ledger.clone(), order.installation).await?;
+        let mut sink = PostgresSink {
+            loads: Loads::new(order.lease.pipeline),
+            has_order: order.pipeline.incremental_key.is_some(),
+            refused: Refused::default(),
+            shape: None,
+            session,
+            mart,
+            fence,
+        };
+        if let Some(schema) = order.schema {
+            sink.take_shape(schema).await?;
+        }
+        let key = sink.mart.key.clone();
+        Ok(Opened { sink: Box::new(sink), key })
     }
+}
+
+async fn mart(session: &Session, name: &TargetName, order: &Order<'_>) -> Result<Mart> {
+    if let Some(mart) = Mart::describe(session, name, order.target).await? {
+        return Ok(mart);
+    }
+    let Some(schema) = order.schema.filter(|_| order.target.create_if_missing) else {
+        return Err(create::no_table(name));
+    };
+    create::create(session, name, order.target, schema).await?;
+    Mart::describe(session, name, order.target).await?.ok_or_else(|| create::no_table(name))
 }
 
 struct PostgresSink {
     session: Session,
     mart: Mart,
-    /// Made for the columns of the first batch; a batch with other columns makes them anew.
-    statements: Option<Statements>,
+    fence: Fence,
+    /// Made for the columns of the rows; a batch with other columns makes it anew.
+    shape: Option<Shape>,
+    loads: Loads,
+    refused: Refused,
+    /// Of several rows of one key the last one counts.
+    has_order: bool,
 }
 
 #[async_trait]
 impl Sink for PostgresSink {
-    /// No token to raise: the claim's own stands in the same database as the mart. What an older owner
-    /// left open would hold locks on the mart's rows.
-    async fn seal(&mut self, lease: &Lease) -> Result<()> {
-        self.session.end_older(lease).await
+    async fn seal(&mut self, lease: &Lease, state: State) -> Result<State> {
+        // What an older owner left open would hold locks on the mart's rows.
+        self.session.end_older(lease).await?;
+        let state = self.fence.seal(&self.session, lease, state).await?;
+        self.refused = Refused::of(self.fence.ledger().open_rejects(lease).await?);
+        self.loads.resume(&self.session, state).await
     }
 
     async fn write(&mut self, batch: &Batch, commit: &Commit) -> Result<Written> {
-        let written = self.transact(batch, commit).await;
-        if written.is_err() {
-            // The session may be gone; then so is its transaction.
-            self.session.run("rollback").await.ok();
+        self.take_shape(&batch.rows.schema()).await?;
+        let quick = self.transact(batch, commit, Care::Batch).await;
+        let written = match quick {
+            Err(Trouble::Row(_)) => {
+                self.session.run("rollback").await?;
+                self.transact(batch, commit, Care::Rows).await
+            }
+            other => other,
+        };
+        match written {
+            Ok(written) => Ok(written),
+            Err(trouble) => {
+                // The session may be gone; then so is its transaction.
+                self.session.run("rollback").await.ok();
+                Err(self.settle(trouble.into_error(), commit).await)
+            }
         }
-        written
+    }
+
+    async fn clear(&mut self) -> Result<()> {
+        self.loads.clear(&self.session).await
     }
 }
 
 impl PostgresSink {
-    async fn transact(&mut self, batch: &Batch, commit: &Commit) -> Result<Written> {
-        let started = Instant::now();
-        self.prepare(batch).await?;
-        self.session.run("begin isolation level read committed").await?;
-        let mut counts =
-            Counts { read: batch.rows_read, rejected: batch.rejected.len() as u64, ..Counts::default() };
-        counts.bytes = self.stage("vitrina_stage", &batch.rows).await?;
-        let before = self.rows_before(batch, commit).await?;
-        self.merge(batch, &mut counts).await?;
-        self.delete_vanished(batch, commit, before, &mut counts).await?;
-        let checkpoint = commit.from.advance(commit.run, batch.to.clone(), counts.deleted, before);
-        self.commit(batch, commit, checkpoint, counts, started).await
-    }
-
-    /// Outside the transaction: staging tables outlive it, empty.
-    async fn prepare(&mut self, batch: &Batch) -> Result<()> {
-        let fits = |statements: &Statements| statements.columns() == batch.rows.schema().fields();
-        if !self.statements.as_ref().is_some_and(fits) {
-            let statements = Statements::new(&self.mart, &batch.rows.schema(), &batch.scope)?;
-            self.session.run(&statements.create_stage).await?;
-            self.statements = Some(statements);
-        }
-        if let Scope::Keys(keys) = &batch.scope {
-            self.session.run(&Statements::create_scope(&keys.schema())?).await?;
-        }
-        Ok(())
-    }
-
-    /// COPYs rows into a temporary table; answers their size on the wire.
-    async fn stage(&self, table: &str, rows: &RecordBatch) -> Result<u64> {
-        if rows.num_rows() == 0 {
-            return Ok(0);
-        }
-        let encoder = Encoder::new(rows.schema()).map_err(unwritable)?;
-        let mut buffer = BytesMut::new();
-        Encoder::header(&mut buffer);
-        encoder.encode(rows, &mut buffer).map_err(unwritable)?;
-        Encoder::trailer(&mut buffer);
-        let bytes = buffer.len() as u64;
-        let copy = format!("copy pg_temp.{table} from stdin (format binary)");
-        let copying =
-            self.session.client.copy_in(&copy).await.map_err(|error| self.session.explain(error))?;
-        let mut copying = std::pin::pin!(copying);
-        copying.send(buffer.freeze()).await.map_err(|error| self.session.explain(error))?;
-        copying.finish().await.map_err(|error| self.session.explain(error))?;
-        Ok(bytes)
-    }
-
-    async fn merge(&self, batch: &Batch, counts: &mut Counts) -> Result<()> {
-        let Some(statements) = self.statements.as_ref().filter(|_| batch.rows.num_rows() > 0) else {
+    /// Checks the columns of the rows against the mart, and has the server check the statements.
+    async fn take_shape(&mut self, schema: &Schema) -> Result<()> {
+        if self.shape.as_ref().is_some_and(|shape| shape.fields == *schema.fields()) {
             return Ok(());
-        };
-        let row = self
-            .session
-            .client
-            .query_one(&statements.merge, &[])
-            .await
-            .map_err(|error| self.explain_merge(error))?;
-        counts.inserted = row.get::<_, i64>(0).unsigned_abs();
-        counts.updated = row.get::<_, i64>(1).unsigned_abs();
-        counts.unchanged = batch.rows.num_rows() as u64 - counts.inserted - counts.updated;
+        }
+        let shape = Shape::new(&self.mart, schema)?;
+        self.session.run(&statements::create_stage(&shape)).await?;
+        let merge = statements::merge(&self.mart, &shape, statements::STAGE, statements::Find::ByKey, "");
+        self.session.client.prepare(&merge).await.map_err(|error| self.mismatch(error))?;
+        self.shape = Some(shape);
         Ok(())
     }
 
-    fn explain_merge(&self, error: tokio_postgres::Error) -> Error {
-        if error.code().is_some_and(|state| state.code() == "21000") {
-            let key = self.mart.key_names().join(", ");
-            return Error::fix(
-                "sink.duplicate_key",
-                format!("the query returns several rows for one key ({key})"),
+    fn mismatch(&self, error: tokio_postgres::Error) -> Error {
+        let wrong_type =
+            error.code().is_some_and(|state| matches!(state.code(), "42804" | "42846" | "42883"));
+        let explained = self.session.explain(error);
+        match wrong_type {
+            true => Error::fix(
+                "sink.type_mismatch",
+                format!("{} cannot take the query's types: {explained}", self.mart.name),
             )
-            .hint("group or filter the query so that each key comes once, or widen the key");
+            .hint("cast the column in the query to the mart's type"),
+            false => explained,
         }
-        self.session.explain(error)
     }
 
-    async fn delete_vanished(
-        &self,
+    async fn transact(&mut self, batch: &Batch, commit: &Commit, care: Care) -> Tried<Written> {
+        let started = Instant::now();
+        let mut outcome = self.begin(batch, commit).await?;
+        let checkpoint = match &batch.scope {
+            Scope::Load => self.write_load(batch, commit, care, &mut outcome).await?,
+            Scope::Keys(_) | Scope::Nothing => self.upsert(batch, commit, care, &mut outcome).await?,
+        };
+        outcome.counts.rejected = outcome.rejects.len() as u64;
+        outcome.write_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.refused.last = outcome.rejects.clone();
+        let committed = self.fence.commit(&self.session, commit, &checkpoint, &outcome).await?;
+        self.refused.committed(&outcome);
+        self.loads.committed(&checkpoint);
+        Ok(Written {
+            counts: outcome.counts,
+            checkpoint,
+            version: committed.version,
+            interrupted: committed.interrupted,
+        })
+    }
+
+    /// A batch in the middle of a pass need not wait for the disk: data and checkpoint vanish together.
+    async fn begin(&self, batch: &Batch, commit: &Commit) -> Result<Outcome> {
+        let lazily = if batch.to.is_some() && !batch.ends_pass() {
+            "; set local synchronous_commit = off"
+        } else {
+            ""
+        };
+        self.session.run(&format!("begin isolation level read committed{lazily}")).await?;
+        Ok(Outcome {
+            counts: Counts { read: batch.rows_read, ..Counts::default() },
+            read_ms: commit.timings.read_ms,
+            transform_ms: commit.timings.transform_ms,
+            reject_limit: commit.reject_limit,
+            rejects: batch.rejected.clone(),
+            load: commit.from.load.map(|load| load.id),
+            ..Outcome::default()
+        })
+    }
+
+    async fn upsert(
+        &mut self,
         batch: &Batch,
         commit: &Commit,
-        before: Option<u64>,
-        counts: &mut Counts,
-    ) -> Result<()> {
-        let Some(statements) = &self.statements else { return Ok(()) };
-        let sql = match &batch.scope {
-            Scope::Nothing => return Ok(()),
-            Scope::Range(range) => {
-                if batch.rows.num_rows() == 0 && range.after.is_none() && range.upto.is_none() {
-                    self.refuse_empty_source().await?;
-                }
-                statements.delete_range(&self.mart, range)
-            }
-            Scope::Keys(keys) => {
-                self.stage("vitrina_scope", keys).await?;
-                statements.delete_keys(&self.mart, &keys.schema())
-            }
-        };
-        let deleted =
-            self.session.client.execute(&sql, &[]).await.map_err(|error| self.session.explain(error))?;
-        counts.deleted = deleted;
-        self.hold_delete_limit(commit, deleted, before.unwrap_or(0))
+        care: Care,
+        outcome: &mut Outcome,
+    ) -> Tried<Checkpoint> {
+        let distinct = self.distinct(batch)?;
+        outcome.counts.unchanged += distinct.replaced;
+        outcome.rejects.extend(distinct.rejected);
+        self.put(&distinct.rows, Way::Upsert, care, outcome).await?;
+        outcome.closed = self.refused.closed_by(batch, &self.mart.key, outcome)?;
+        let before = self.delete_scope(batch, commit, outcome).await?;
+        Ok(match &batch.to {
+            Some(to) => commit.from.advance(commit.run, to.clone(), outcome.counts.deleted, before),
+            None => commit.from.clone(),
+        })
     }
 
-    /// A source that returns nothing at all is more likely broken than empty.
-    async fn refuse_empty_source(&self) -> Result<()> {
-        let sql = format!("select exists (select from {})", self.mart.table);
-        if !self.flag(&sql).await? {
-            return Ok(());
+    /// Where only the mart can tell which keys are equal, it is asked when the rows are there.
+    fn distinct(&self, batch: &Batch) -> Result<Distinct> {
+        match self.has_order || self.shape()?.has_plain_key(&self.mart) {
+            true => duplicates::distinct(&batch.rows, &self.mart.key, self.has_order),
+            false => Ok(Distinct::unseen(&batch.rows)),
         }
-        Err(Error::fix(
-            "sink.source_empty",
-            format!("the query returns no rows at all, and {} is not empty", self.mart.table),
-        )
-        .hint("nothing was deleted; if the source is meant to be empty, empty the mart yourself"))
     }
 
-    /// The mart's size when the pass began. Counted once a pass, before its first batch is merged: rows
-    /// that the pass brings in must not make room for deletes.
-    async fn rows_before(&self, batch: &Batch, commit: &Commit) -> Result<Option<u64>> {
-        if matches!(batch.scope, Scope::Nothing) || commit.from.rows_before.is_some() {
+    /// Answers how many rows the mart had when the pass began, where that is needed to hold its limit.
+    async fn delete_scope(
+        &mut self,
+        batch: &Batch,
+        commit: &Commit,
+        outcome: &mut Outcome,
+    ) -> Tried<Option<u64>> {
+        let Scope::Keys(keys) = &batch.scope else { return Ok(commit.from.rows_before) };
+        self.session.run(&statements::create_scope(&keys.schema())).await?;
+        self.copy(statements::SCOPE, keys).await?;
+        let refused = self.refused.keys(outcome);
+        let sql = statements::delete_keys(&self.mart, self.shape()?, &keys.schema(), &refused);
+        outcome.counts.deleted = self.count_of(&sql).await?;
+        let before = self.rows_before(commit, outcome).await?;
+        self.hold_delete_limit(commit, outcome.counts.deleted, before.unwrap_or(0))?;
+        Ok(before)
+    }
+
+    /// The mart's size when the pass began: rows that the pass brings in must not make room for deletes.
+    async fn rows_before(&self, commit: &Commit, outcome: &Outcome) -> Result<Option<u64>> {
+        let counts = &outcome.counts;
+        if commit.from.rows_before.is_some() || counts.deleted == 0 {
             return Ok(commit.from.rows_before);
         }
-        let sql = format!("select count(*) from {}", self.mart.table);
-        let row =
-            self.session.client.query_one(&sql, &[]).await.map_err(|error| self.session.explain(error))?;
-        Ok(Some(row.get::<_, i64>(0).unsigned_abs()))
+        let now = self.figure(&format!("select count(*) from {}", self.mart.table)).await?;
+        Ok(Some((now + counts.deleted).saturating_sub(counts.inserted)))
     }
 
     fn hold_delete_limit(&self, commit: &Commit, deleted: u64, before: u64) -> Result<()> {
@@ -201,61 +248,35 @@ impl PostgresSink {
         if deleted == 0 || total as f64 <= commit.delete_limit * before as f64 {
             return Ok(());
         }
-        let (table, limit) = (&self.mart.table, commit.delete_limit * 100.0);
-        let message = format!(
-            "this pass would delete {total} of {before} rows of {table}, over the limit of {limit} %"
-        );
+        let (name, limit) = (&self.mart.name, commit.delete_limit * 100.0);
+        let message =
+            format!("this pass would delete {total} of {before} rows of {name}, over the limit of {limit} %");
         Err(Error::fix("sink.delete_limit", message).hint(
-            "nothing of this batch was deleted; if so much has really vanished, raise delete_limit and run again",
+            "nothing was deleted by this batch; if so much has really vanished, raise delete_limit and run again",
         ))
     }
 
-    async fn flag(&self, sql: &str) -> Result<bool> {
-        let row =
-            self.session.client.query_one(sql, &[]).await.map_err(|error| self.session.explain(error))?;
-        Ok(row.get(0))
+    async fn count_of(&self, sql: &str) -> Tried<u64> {
+        self.session.client.execute(sql, &[]).await.map_err(|error| Trouble::of(&self.session, error))
     }
 
-    /// The fence and COMMIT travel as one message: a runner stopped between the two would hide the
-    /// pipeline's row from every claim.
-    async fn commit(
-        &self,
-        batch: &Batch,
-        commit: &Commit,
-        checkpoint: Checkpoint,
-        counts: Counts,
-        started: Instant,
-    ) -> Result<Written> {
-        let figures = json!({
-            "read": counts.read, "inserted": counts.inserted, "updated": counts.updated, "unchanged": counts.unchanged,
-            "deleted": counts.deleted, "rejected": counts.rejected, "bytes": counts.bytes,
-            "read_ms": commit.timings.read_ms, "transform_ms": commit.timings.transform_ms,
-            "write_ms": u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-        });
-        let sql = format!(
-            "select new_version, interrupted from etl.commit_batch({}, {}, {}, {}, {}, {}, {}); commit",
-            literal(&commit.lease.pipeline.to_string()),
-            literal(&commit.lease.owner.0.to_string()),
-            commit.lease.token,
-            commit.from_version,
-            literal(&json!(checkpoint).to_string()),
-            literal(&figures.to_string()),
-            literal(&json!(batch.rejected).to_string()),
-        );
-        let answer =
-            self.session.client.simple_query(&sql).await.map_err(|error| self.session.explain(error))?;
-        let row = answer.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some(row),
-            _ => None,
-        });
-        let row = row.ok_or_else(|| Error::bug("sink.commit", "etl.commit_batch returned no row"))?;
-        let version = row.get(0).and_then(|text| text.parse().ok());
-        let version =
-            version.ok_or_else(|| Error::bug("sink.commit", "etl.commit_batch returned no version"))?;
-        Ok(Written { counts, checkpoint, version, interrupted: row.get(1) == Some("t") })
+    fn shape(&self) -> Result<&Shape> {
+        self.shape
+            .as_ref()
+            .ok_or_else(|| Error::bug("sink.shape", "rows are written before their columns are known"))
     }
-}
 
-fn unwritable(error: vitrina_pgcopy::Error) -> Error {
-    Error::fix("sink.unwritable", format!("the rows cannot be written: {error}")).caused_by(error)
+    /// The rejects of a batch that fails because of them are kept, so that they can be looked at.
+    async fn settle(&mut self, error: Error, commit: &Commit) -> Error {
+        if error.code != "rejects.limit" {
+            return error;
+        }
+        let rejects = std::mem::take(&mut self.refused.last);
+        let told = refused::limit_error(&rejects, commit);
+        let outcome = Outcome { rejects, ..Outcome::default() };
+        match self.fence.ledger().keep_rejects(&commit.lease, &outcome).await {
+            Ok(_) => told,
+            Err(error) => error,
+        }
+    }
 }

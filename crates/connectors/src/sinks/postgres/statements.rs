@@ -1,178 +1,205 @@
-//! The SQL of one batch, made once for the columns that a query returns.
+//! The SQL of the Postgres sink, made of a mart and the shape of the rows for it.
 
-use arrow_schema::{Fields, Schema};
-use vitrina_core::{Error, KeyRange, Result, Scope};
-use vitrina_pgcopy::Encoder;
+use arrow_schema::Schema;
 
-use super::mart::{Mart, MartColumn};
-use crate::sql::{OrderedColumn, compare, identifier};
+use super::mart::Mart;
+use super::shape::{Shape, WrittenColumn};
+use crate::sql::{identifier, literal};
 
-pub(super) struct Statements {
-    fields: Fields,
-    pub(super) create_stage: String,
-    pub(super) merge: String,
-    /// `s."id" = t."id" and …`, staged values cast to the mart's types.
-    same_key: String,
+/// The temporary table that rows are copied into, and the one for the keys of a scope.
+pub(super) const STAGE: &str = "pg_temp.vitrina_stage";
+pub(super) const SCOPE: &str = "pg_temp.vitrina_scope";
+
+pub(super) fn create_stage(shape: &Shape) -> String {
+    let column =
+        |written: &WrittenColumn| format!("{} {}", identifier(&written.column.name), written.staged_type);
+    temporary(STAGE, &shape.written.iter().map(column).collect::<Vec<_>>())
 }
 
-/// One written column: where it is staged and where it goes.
-struct Written<'a> {
-    column: &'a MartColumn,
-    staged: String,
+/// Keys travel as texts.
+pub(super) fn create_scope(schema: &Schema) -> String {
+    let columns = schema.fields().iter().map(|field| format!("{} text", identifier(field.name())));
+    temporary(SCOPE, &columns.collect::<Vec<_>>())
 }
 
-impl Statements {
-    pub(super) fn new(mart: &Mart, schema: &Schema, scope: &Scope) -> Result<Self> {
-        let types = staged_types(schema)?;
-        let written = written(mart, schema, &types)?;
-        require_key(mart, schema)?;
-        if matches!(scope, Scope::Range(_)) {
-            require_same_order(mart, schema)?;
-        }
-        let same_key = written
-            .iter()
-            .filter(|written| mart.is_key(&written.column.name))
-            .map(|written| format!("{} = t.{}", written.staged, identifier(&written.column.name)))
-            .collect::<Vec<_>>()
-            .join(" and ");
-        Ok(Self {
-            fields: schema.fields().clone(),
-            create_stage: create_temporary("vitrina_stage", schema, &types),
-            merge: merge(mart, &written),
-            same_key,
-        })
-    }
-
-    pub(super) fn columns(&self) -> &Fields {
-        &self.fields
-    }
-
-    pub(super) fn create_scope(schema: &Schema) -> Result<String> {
-        Ok(create_temporary("vitrina_scope", schema, &staged_types(schema)?))
-    }
-
-    /// Rows of the mart in a range of keys that the batch covered and did not bring.
-    pub(super) fn delete_range(&self, mart: &Mart, range: &KeyRange) -> String {
-        let key = mart.ordered_key();
-        let after = range.after.as_ref().map(|values| compare(&key, "t", ">", values));
-        let upto = range.upto.as_ref().map(|values| compare(&key, "t", "<=", values));
-        let unstaged = format!("not exists (select from pg_temp.vitrina_stage s where {})", self.same_key);
-        let conditions =
-            [after, upto, Some(unstaged)].into_iter().flatten().collect::<Vec<_>>().join(" and ");
-        format!("delete from {} t where {conditions}", mart.table)
-    }
-
-    /// Rows of the mart whose change key is in the scope and whose key is not in the batch.
-    pub(super) fn delete_keys(&self, mart: &Mart, scope: &Schema) -> String {
-        let same_change_key = scope
-            .fields()
-            .iter()
-            .map(|field| format!("t.{0}::text is not distinct from c.{0}::text", identifier(field.name())))
-            .collect::<Vec<_>>()
-            .join(" and ");
-        format!(
-            "delete from {} t using pg_temp.vitrina_scope c where {same_change_key}
-                and not exists (select from pg_temp.vitrina_stage s where {})",
-            mart.table, self.same_key
-        )
-    }
+fn temporary(table: &str, columns: &[String]) -> String {
+    let name = table.trim_start_matches("pg_temp.");
+    let columns = columns.join(", ");
+    format!("drop table if exists {table}; create temporary table {name} ({columns}) on commit delete rows")
 }
 
-fn staged_types(schema: &Schema) -> Result<Vec<&'static str>> {
-    let encoder = Encoder::new(std::sync::Arc::new(schema.clone()));
-    let encoder = encoder
-        .map_err(|error| Error::fix("sink.unwritable", format!("the rows cannot be written: {error}")))?;
-    Ok(encoder.column_types())
+/// With the mart's types, its NOT NULLs and its checks, so that a row it would refuse is refused as it
+/// comes; without the columns that are not written. Never logged: a load that a crash empties starts anew.
+pub(super) fn create_load(mart: &Mart, shape: &Shape, load: &str) -> String {
+    let mut sql = format!(
+        "create unlogged table {load} (like {} including constraints) with (autovacuum_enabled = false)",
+        mart.table
+    );
+    let written = |name: &str| shape.fields.iter().any(|field| field.name() == name);
+    for column in mart.columns.iter().filter(|column| !written(&column.name)) {
+        sql += &format!("; alter table {load} drop column {}", identifier(&column.name));
+    }
+    sql
 }
 
-fn create_temporary(table: &str, schema: &Schema, types: &[&str]) -> String {
-    let column = |(field, kind): (&std::sync::Arc<arrow_schema::Field>, &&str)| {
-        format!("{} {kind}", identifier(field.name()))
+/// Staged rows into a table with the mart's types, as they are.
+pub(super) fn insert_staged(mart: &Mart, shape: &Shape, into: &str, touch: bool) -> String {
+    let values = shape.written.iter().map(|written| written.staged("s")).collect::<Vec<_>>().join(", ");
+    let (column, value) = match shape.touch(mart).filter(|_| touch) {
+        Some(touch) => (format!(", {}", identifier(touch)), ", now()"),
+        None => (String::new(), ""),
     };
-    let columns = schema.fields().iter().zip(types).map(column).collect::<Vec<_>>().join(", ");
+    format!("insert into {into} ({}{column}) select {values}{value} from {STAGE} s", shape.names())
+}
+
+/// How the rows that differ are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Find {
+    /// Row by row in the mart's index: for a batch.
+    ByKey,
+    /// By one join of both sides: for a load.
+    ByJoin,
+}
+
+/// Writes only rows that are new or differ in the binary image of their written columns: `is distinct from`
+/// fails on json and calls 1.0 and 1.00 equal, so that a repair would never converge. Rows that do not
+/// differ are not even locked: they are sorted out before the insert, and looked at again by it, in case
+/// someone else has written meanwhile.
+pub(super) fn merge(mart: &Mart, shape: &Shape, from: &str, find: Find, condition: &str) -> String {
+    let touch = shape.touch(mart);
+    let rest: Vec<&WrittenColumn> =
+        shape.written.iter().filter(|written| !mart.is_key(&written.column.name)).collect();
+    let mut columns = shape.names();
+    let mut values = shape.written.iter().map(|written| written.staged("s")).collect::<Vec<_>>().join(", ");
+    if let Some(touch) = touch {
+        columns += &format!(", {}", identifier(touch));
+        values += ", now()";
+    }
+    let key = mart.key.iter().map(|name| identifier(name)).collect::<Vec<_>>();
+    let known = known(mart, shape, find);
+    let differs = differs(&rest, &key[0]);
+    let order = key.iter().map(|name| format!("s.{name}")).collect::<Vec<_>>().join(", ");
     format!(
-        "drop table if exists pg_temp.{table}; create temporary table {table} ({columns}) on commit delete rows"
+        "with merged as (
+            insert into {} as t ({columns})
+            select {values} from {from} s left join {known} where {differs}{condition} order by {order}
+            on conflict ({}) {}
+            returning {} as inserted)
+         select count(*) filter (where inserted), count(*) filter (where not inserted) from merged",
+        mart.table,
+        key.join(", "),
+        on_conflict(&rest, touch),
+        if mart.partitioned { "true" } else { "t.xmax = 0" },
     )
 }
 
-fn written<'a>(mart: &'a Mart, schema: &Schema, types: &[&str]) -> Result<Vec<Written<'a>>> {
-    let one = |(field, staged_type): (&std::sync::Arc<arrow_schema::Field>, &&str)| {
-        let column = mart.column(field.name(), "column of the query")?;
-        let staged = column.of_staged(&format!("s.{}", identifier(field.name())), staged_type);
-        Ok(Written { column, staged })
-    };
-    schema.fields().iter().zip(types).map(one).collect()
-}
-
-fn require_key(mart: &Mart, schema: &Schema) -> Result<()> {
-    let missing = mart.key_names().into_iter().find(|name| schema.column_with_name(name).is_none());
-    missing.map_or(Ok(()), |name| {
-        Err(Error::fix(
-            "sink.missing_key",
-            format!("the query returns no column {name:?}, which is in the key of {}", mart.table),
-        ))
-    })
-}
-
-/// A range of keys must mean the same rows at the source and in the mart.
-fn require_same_order(mart: &Mart, schema: &Schema) -> Result<()> {
-    for name in mart.key_names() {
-        let column = mart.column(&name, "key column")?;
-        let source = schema.field_with_name(&name).ok().and_then(|field| field.metadata().get("pg_oid"));
-        let Some(source) = source.and_then(|oid| oid.parse::<u32>().ok()) else { continue };
-        if column.rounds || !OrderedColumn::ranges_agree(source, column.oid) {
-            let message = format!(
-                "key column {name:?} of {} has type {}, and the query returns another or one that cannot be paged by",
-                mart.table, column.full_type
-            );
-            return Err(Error::fix("sink.key_type", message).hint(
-                "a key is smallint, integer, bigint, uuid, text, varchar, bytea, boolean, date, timestamp, timestamptz or \
-                 numeric, without precision, and of the same type on both sides: cast it in the query or change the mart",
-            ));
+/// The mart's row of the same key, as `m`.
+fn known(mart: &Mart, shape: &Shape, find: Find) -> String {
+    let same = same_key(mart, shape, "s", "m");
+    match find {
+        Find::ByKey => {
+            format!("lateral (select * from {} m where {same} limit 1) m on true", mart.table)
         }
+        Find::ByJoin => format!("{} m on {same}", mart.table),
     }
-    Ok(())
 }
 
-/// Rewrites only rows whose written columns differ in their binary image: `is distinct from` fails
-/// on json and calls 1.0 and 1.00 equal, so that a repair would never converge.
-fn merge(mart: &Mart, written: &[Written<'_>]) -> String {
-    let touch = mart
-        .touch_column
-        .as_deref()
-        .filter(|touch| written.iter().all(|written| written.column.name != *touch));
-    let mut columns: Vec<String> = written.iter().map(|written| identifier(&written.column.name)).collect();
-    let mut values: Vec<String> = written.iter().map(|written| written.staged.clone()).collect();
-    let rest: Vec<String> = written
-        .iter()
-        .filter(|written| !mart.is_key(&written.column.name))
-        .map(|written| identifier(&written.column.name))
-        .collect();
-    let mut assignments: Vec<String> = rest.iter().map(|name| format!("{name} = excluded.{name}")).collect();
-    if let Some(touch) = touch {
-        columns.push(identifier(touch));
-        values.push("now()".to_owned());
-        assignments.push(format!("{} = now()", identifier(touch)));
+fn differs(rest: &[&WrittenColumn], key: &str) -> String {
+    let is_new = format!("m.{key} is null");
+    if rest.is_empty() {
+        return format!("({is_new})");
     }
-    let key = mart.key_names().iter().map(|name| identifier(name)).collect::<Vec<_>>().join(", ");
+    let mart: Vec<_> = rest.iter().map(|written| format!("m.{}", identifier(&written.column.name))).collect();
+    let staged: Vec<_> = rest.iter().map(|written| written.compared("s")).collect();
+    format!("({is_new} or row({})::record *<> row({})::record)", mart.join(", "), staged.join(", "))
+}
+
+fn on_conflict(rest: &[&WrittenColumn], touch: Option<&str>) -> String {
+    if rest.is_empty() {
+        return "do nothing".to_owned();
+    }
+    let names: Vec<_> = rest.iter().map(|written| identifier(&written.column.name)).collect();
+    let mut assignments: Vec<_> = names.iter().map(|name| format!("{name} = excluded.{name}")).collect();
+    assignments.extend(touch.map(|touch| format!("{} = now()", identifier(touch))));
     let image = |alias: &str| {
-        let columns = rest.iter().map(|name| format!("{alias}.{name}")).collect::<Vec<_>>().join(", ");
+        let columns = names.iter().map(|name| format!("{alias}.{name}")).collect::<Vec<_>>().join(", ");
         format!("row({columns})::record")
     };
-    let on_conflict = if rest.is_empty() {
-        "do nothing".to_owned()
-    } else {
-        format!("do update set {} where {} *<> {}", assignments.join(", "), image("t"), image("excluded"))
+    format!("do update set {} where {} *<> {}", assignments.join(", "), image("t"), image("excluded"))
+}
+
+/// `s."id"::uuid = t."id" and …`
+fn same_key(mart: &Mart, shape: &Shape, staged: &str, other: &str) -> String {
+    let of_key = |written: &&WrittenColumn| mart.is_key(&written.column.name);
+    let same = |written: &WrittenColumn| {
+        format!("{} = {other}.{}", written.staged_key(staged), identifier(&written.column.name))
     };
+    shape.written.iter().filter(of_key).map(same).collect::<Vec<_>>().join(" and ")
+}
+
+/// Rows of the mart that a whole load did not bring. Keys with an open reject stay.
+pub(super) fn delete_missing(mart: &Mart, shape: &Shape, loaded: &str, refused: &[Vec<String>]) -> String {
+    let same = same_key(mart, shape, "s", "t");
+    let kept = not_refused(mart, refused);
+    format!("delete from {} t where not exists (select from {loaded} s where {same}){kept}", mart.table)
+}
+
+/// Rows of the mart whose change key is in the scope and whose key is not in the batch.
+pub(super) fn delete_keys(mart: &Mart, shape: &Shape, scope: &Schema, refused: &[Vec<String>]) -> String {
+    let in_scope = |field: &std::sync::Arc<arrow_schema::Field>| {
+        let name = identifier(field.name());
+        let kind = mart.columns.iter().find(|column| column.name == *field.name());
+        let kind = kind.map_or("text", |column| column.type_name.as_str());
+        format!("t.{name} = c.{name}::{kind}")
+    };
+    let in_scope = scope.fields().iter().map(in_scope).collect::<Vec<_>>().join(" and ");
+    let same = same_key(mart, shape, "s", "t");
+    let kept = not_refused(mart, refused);
     format!(
-        "with merged as (
-            insert into {} as t ({}) select {} from pg_temp.vitrina_stage s order by {}
-            on conflict ({key}) {on_conflict}
-            returning (t.xmax = 0) as inserted)
-         select count(*) filter (where inserted), count(*) filter (where not inserted) from merged",
-        mart.table,
-        columns.join(", "),
-        values.join(", "),
-        mart.key_names().iter().map(|name| format!("s.{}", identifier(name))).collect::<Vec<_>>().join(", "),
+        "delete from {} t using {SCOPE} c where {in_scope} and not exists (select from {STAGE} s where {same}){kept}",
+        mart.table
+    )
+}
+
+fn not_refused(mart: &Mart, refused: &[Vec<String>]) -> String {
+    if refused.is_empty() {
+        return String::new();
+    }
+    let key = mart.key.iter().map(|name| format!("t.{}::text", identifier(name))).collect::<Vec<_>>();
+    let row = |key: &Vec<String>| {
+        format!("({})", key.iter().map(|text| literal(text)).collect::<Vec<_>>().join(", "))
+    };
+    let rows = refused.iter().map(row).collect::<Vec<_>>().join(", ");
+    format!(" and ({}) not in ({rows})", key.join(", "))
+}
+
+/// Keys that come more than once, where only the database can tell that two are equal.
+pub(super) fn duplicate_keys(mart: &Mart, shape: &Shape, from: &str) -> String {
+    let key = staged_key(mart, shape).join(", ");
+    format!("select array_agg(s.ctid)::text[] from {from} s group by {key} having count(*) > 1 limit 1000")
+}
+
+/// Staged rows, by where they lie, as JSON: their key in the order of the mart's, and the row.
+pub(super) fn staged_rows(mart: &Mart, shape: &Shape, from: &str, places: &[String]) -> String {
+    let key: Vec<_> = staged_key(mart, shape).iter().map(|value| format!("({value})::text")).collect();
+    let places = places.iter().map(|place| literal(place)).collect::<Vec<_>>().join(", ");
+    format!(
+        "select jsonb_build_array({})::text, to_jsonb(s)::text from {from} s where s.ctid = any(array[{places}]::tid[])",
+        key.join(", ")
+    )
+}
+
+/// The key of a staged row `s`, in the order of the mart's.
+fn staged_key(mart: &Mart, shape: &Shape) -> Vec<String> {
+    let of_name = |name: &String| shape.written.iter().find(|written| written.column.name == *name);
+    mart.key.iter().filter_map(of_name).map(|written| written.staged_key("s")).collect()
+}
+
+/// Staged rows whose key the mart does not have.
+pub(super) fn count_new(mart: &Mart, shape: &Shape, from: &str, condition: &str) -> String {
+    let same = same_key(mart, shape, "s", "m");
+    format!(
+        "select count(*) from {from} s where not exists (select from {} m where {same}){condition}",
+        mart.table
     )
 }

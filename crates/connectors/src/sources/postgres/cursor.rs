@@ -5,14 +5,15 @@
 //! their commit, or ahead of the clock, are met again. Comparison is on the text form at full
 //! precision; a page ends with all rows that share its last key.
 
+use arrow_array::RecordBatch;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use vitrina_core::{Batch, Error, Pipeline, Position, Result, Scope};
 
-use super::reader::Reader;
+use super::reader::{Page, Reader};
 use crate::arrow_text::texts;
-use crate::sql::{OrderedColumn, compare, expressions, literal};
+use crate::sql::{OrderedColumn, compare, conditions, expressions, literal};
 
 /// What completed passes established.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -47,6 +48,7 @@ pub(super) struct Cursor {
     names: Vec<String>,
     time: Option<TimeKind>,
     late_window: SignedDuration,
+    page: Option<Page>,
     finished: bool,
 }
 
@@ -59,7 +61,11 @@ impl Cursor {
             [Some(key.clone()), pipeline.incremental_id_key.clone()].into_iter().flatten().collect();
         let columns = names.iter().map(|name| reader.ordered(name, "cursor")).collect::<Result<_>>()?;
         let late_window = SignedDuration::from_secs(pipeline.late_window_seconds);
-        Ok(Some(Self { columns, names, time, late_window, finished: false }))
+        Ok(Some(Self { columns, names, time, late_window, page: None, finished: false }))
+    }
+
+    pub(super) fn order(&self) -> String {
+        expressions(&self.columns, "q")
     }
 
     pub(super) async fn read(&mut self, reader: &Reader, from: &Position) -> Result<Option<Batch>> {
@@ -67,22 +73,50 @@ impl Cursor {
             return Ok(None);
         }
         let Some(pass) = self.open_pass(reader, from).await? else { return Ok(None) };
-        let rows = reader.stream(&self.page(&pass, reader.batch_size)).await?.rest(reader).await?;
-        reader.end_transaction().await?;
-        self.finished = rows.num_rows() < reader.batch_size;
+        let mut page = match self.page.take() {
+            Some(page) => page,
+            None => reader.page(&self.tail(&pass, reader.batch_size)).await?,
+        };
+        let piece = page.next(reader, usize::MAX).await?;
+        self.finished = piece.ends_page && page.rows < reader.batch_size;
+        let reached = self.reached(&piece.rows, piece.ends_page)?.or_else(|| pass.position.clone());
+        if !piece.ends_page {
+            self.page = Some(page);
+        }
         let to = match self.finished {
             true => self.ended(from, pass),
-            false => halfway(from, pass, texts(&rows, &self.names, rows.num_rows() - 1)?),
+            false => halfway(from, Pass { position: reached, ..pass }),
         };
-        let rows_read = rows.num_rows() as u64;
+        let rows_read = piece.rows.num_rows() as u64;
         Ok(Some(Batch {
-            rows,
+            rows: piece.rows,
             scope: Scope::Nothing,
-            rejected: Vec::new(),
+            rejected: piece.rejected,
             from: from.clone(),
-            to,
+            to: Some(to),
             rows_read,
         }))
+    }
+
+    /// The page is given up; the next read opens one behind its position.
+    pub(super) fn let_go(&mut self) -> bool {
+        self.page.take().is_some()
+    }
+
+    /// The last key that all rows of have come. Where bytes cut a page, the last key may go on behind the cut.
+    fn reached(&self, rows: &RecordBatch, whole: bool) -> Result<Option<Vec<String>>> {
+        let Some(last) = rows.num_rows().checked_sub(1) else { return Ok(None) };
+        let key = texts(rows, &self.names, last)?;
+        if whole {
+            return Ok(Some(key));
+        }
+        for row in (0..last).rev() {
+            let earlier = texts(rows, &self.names, row)?;
+            if earlier != key {
+                return Ok(Some(earlier));
+            }
+        }
+        Ok(None)
     }
 
     async fn open_pass(&self, reader: &Reader, from: &Position) -> Result<Option<Pass>> {
@@ -110,18 +144,8 @@ impl Cursor {
             .map(|column| format!("{}::text", column.expression("q")))
             .collect::<Vec<_>>()
             .join(", ");
-        let any_null = self
-            .columns
-            .iter()
-            .map(|column| format!("{} is null", column.expression("q")))
-            .collect::<Vec<_>>()
-            .join(" or ");
-        let descending = self
-            .columns
-            .iter()
-            .map(|column| format!("{} desc", column.expression("q")))
-            .collect::<Vec<_>>()
-            .join(", ");
+        let any_null = conditions(&self.columns, "q", "is null", " or ");
+        let descending = conditions(&self.columns, "q", "desc", ", ");
         let query = &reader.query;
         let sql = format!(
             "select to_char(now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'),
@@ -163,7 +187,7 @@ impl Cursor {
     }
 
     /// With ties: rows that share the last key come with it, because the next page begins behind them.
-    fn page(&self, pass: &Pass, batch_size: usize) -> String {
+    fn tail(&self, pass: &Pass, batch_size: usize) -> String {
         let upto = compare(&self.columns, "q", "<=", &pass.bound);
         let key = &self.columns[..1];
         let after = match (&pass.position, &pass.start) {
@@ -202,8 +226,8 @@ impl Cursor {
     }
 }
 
-fn halfway(from: &Position, pass: Pass, position: Vec<String>) -> Position {
-    Position { done: from.done.clone(), pass: Some(json!(Pass { position: Some(position), ..pass })) }
+fn halfway(from: &Position, pass: Pass) -> Position {
+    Position { done: from.done.clone(), pass: Some(json!(pass)) }
 }
 
 /// What the source's clock can be compared with.

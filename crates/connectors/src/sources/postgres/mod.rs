@@ -1,16 +1,21 @@
-//! The Postgres source: checks and describes the query, then reads it whole in key order (full) or
-//! page by page behind a cursor (incremental), always in read-only transactions.
+//! The Postgres source: checks and describes the query, then reads it whole in key order (full), page by
+//! page behind a cursor (incremental), or by keys (backfill), always in read-only transactions.
 
+mod backfill;
 mod cursor;
-mod full;
+mod estimate;
+mod load;
 mod reader;
 
+use arrow_schema::SchemaRef;
 use async_trait::async_trait;
-use vitrina_core::{Batch, Error, Mode, Position, Result, Source};
+use serde_json::Value;
+use vitrina_core::{Batch, Error, Mode, Pipeline, Position, Result, Source};
 
 use super::{Kind, Order};
+use backfill::Backfill;
 use cursor::Cursor;
-use full::FullRead;
+use load::Load;
 use reader::Reader;
 
 pub(super) struct Postgres;
@@ -23,34 +28,64 @@ impl Kind for Postgres {
 
     async fn open(&self, order: &Order<'_>) -> Result<Box<dyn Source>> {
         let reader = Reader::open(order).await?;
-        let cursor = Cursor::of(order.pipeline, &reader)?;
-        let pass = match (order.mode, cursor) {
-            (Mode::Full, cursor) => Pass::Full(FullRead::new(&order.target.key, &reader, cursor)?),
-            (Mode::Incremental, Some(cursor)) => Pass::Cursor(cursor),
-            (Mode::Incremental, None) => {
-                return Err(Error::fix("pipeline.incremental_key", "mode incremental needs incremental_key"));
-            }
-        };
-        Ok(Box::new(PostgresSource { reader, pass }))
+        let keys = order.keys.map(<[Value]>::to_vec);
+        let pipeline = order.pipeline.clone();
+        Ok(Box::new(PostgresSource { reader, pipeline, mode: order.mode, keys, feed: None }))
     }
 }
 
 struct PostgresSource {
     reader: Reader,
-    pass: Pass,
+    pipeline: Pipeline,
+    mode: Mode,
+    keys: Option<Vec<Value>>,
+    /// Chosen when the source begins.
+    feed: Option<Feed>,
 }
 
-enum Pass {
-    Full(FullRead),
+/// What names the rows to read.
+enum Feed {
+    Load(Load),
     Cursor(Cursor),
+    Backfill(Backfill),
 }
 
 #[async_trait]
 impl Source for PostgresSource {
+    fn schema(&self) -> SchemaRef {
+        self.reader.schema.clone()
+    }
+
+    async fn begin(&mut self, key: &[String]) -> Result<()> {
+        let cursor = Cursor::of(&self.pipeline, &self.reader)?;
+        self.feed = Some(match (&self.keys, self.mode, cursor) {
+            (Some(keys), _, _) => Feed::Backfill(Backfill::new(key, keys, &self.reader)?),
+            (None, Mode::Full, cursor) => {
+                Feed::Load(Load::new(key, &self.pipeline, &self.reader, cursor).await?)
+            }
+            (None, Mode::Incremental, Some(cursor)) => Feed::Cursor(cursor),
+            (None, Mode::Incremental, None) => {
+                return Err(Error::fix("pipeline.incremental_key", "mode incremental needs incremental_key"));
+            }
+        });
+        Ok(())
+    }
+
     async fn read(&mut self, from: &Position) -> Result<Option<Batch>> {
-        match &mut self.pass {
-            Pass::Full(full) => full.read(&self.reader, from).await,
-            Pass::Cursor(cursor) => cursor.read(&self.reader, from).await,
+        match &mut self.feed {
+            Some(Feed::Load(load)) => load.read(&self.reader, from).await,
+            Some(Feed::Cursor(cursor)) => cursor.read(&self.reader, from).await,
+            Some(Feed::Backfill(backfill)) => backfill.read(&self.reader, from).await,
+            None => Err(Error::bug("source.feed", "the source is read before it has begun")),
         }
+    }
+
+    async fn rest(&mut self) -> Result<()> {
+        let open = match &mut self.feed {
+            Some(Feed::Load(load)) => load.let_go(),
+            Some(Feed::Cursor(cursor)) => cursor.let_go(),
+            _ => false,
+        };
+        if open { self.reader.reconnect().await } else { Ok(()) }
     }
 }

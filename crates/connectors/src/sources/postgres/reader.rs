@@ -1,29 +1,33 @@
 //! A checked and described query on a session of its own, read by COPY BINARY.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use tokio_postgres::CopyOutStream;
-use vitrina_core::{Error, Result};
+use tokio_postgres::{CopyOutStream, SimpleQueryMessage};
+use vitrina_core::{Error, Lease, Reject, Result};
 use vitrina_guard::{DescribeError, DescribedColumn, Finding};
-use vitrina_pgcopy::{Column, Decoder, select_list};
+use vitrina_pgcopy::{Column, Decoder, arrow_schema, select_list};
 
-use crate::connection::{End, Session};
+use crate::connection::{Connection, End, Session};
 use crate::sources::Order;
 use crate::sql::OrderedColumn;
 
-/// Bounds the memory of a batch, whatever `batch_size` says.
-const MAX_BATCH_BYTES: usize = 16 * 1024 * 1024;
-
 pub(super) struct Reader {
-    pub(super) session: Session,
+    session: Session,
+    connection: Connection,
+    lease: Lease,
     /// The query as a sub-select named `q`.
     pub(super) query: String,
     described: Vec<DescribedColumn>,
     columns: Vec<Column>,
+    /// Every field with the type it was declared with, as `pg_type`.
+    pub(super) schema: SchemaRef,
     pub(super) batch_size: usize,
+    max_batch_bytes: usize,
 }
 
 impl Reader {
@@ -34,13 +38,29 @@ impl Reader {
             .reader_sql()
             .ok_or_else(|| Error::fix("pipeline.source", "the pipeline has nothing to read"))?;
         refuse(&vitrina_guard::check(&sql, &connection.allowed_schemas))?;
-        let session = Session::open(connection, End::Source, &order.lease.application_name()).await?;
-        session.run("set default_transaction_read_only = on").await?;
+        let session = connect(connection, order.lease).await?;
         session.end_older(order.lease).await?;
         let described = describe(&session, &sql).await?;
-        let columns = described.iter().map(|column| Column::new(&column.name, column.type_oid)).collect();
-        let batch_size = usize::try_from(order.pipeline.batch_size).unwrap_or(1).max(1);
-        Ok(Self { session, query: vitrina_guard::wrap(&sql), described, columns, batch_size })
+        let columns: Vec<Column> =
+            described.iter().map(|column| Column::new(&column.name, column.type_oid)).collect();
+        let schema = declared(&session, &described, &columns).await?;
+        Ok(Self {
+            session,
+            connection: connection.clone(),
+            lease: *order.lease,
+            query: vitrina_guard::wrap(&sql),
+            described,
+            columns,
+            schema,
+            batch_size: usize::try_from(order.pipeline.batch_size).unwrap_or(1).max(1),
+            max_batch_bytes: order.max_batch_bytes,
+        })
+    }
+
+    /// A new session in place of one that is stuck in the middle of an answer.
+    pub(super) async fn reconnect(&mut self) -> Result<()> {
+        self.session = connect(&self.connection, &self.lease).await?;
+        Ok(())
     }
 
     /// The column of the query's result that has this name, with the way it orders.
@@ -61,80 +81,95 @@ impl Reader {
         })
     }
 
-    /// Starts a read-only transaction and a stream of rows in it; `tail` is WHERE, ORDER BY and LIMIT.
-    pub(super) async fn stream(&self, tail: &str) -> Result<RowStream> {
-        self.session.run("begin read only").await?;
-        let copy = format!(
-            "copy (select {} from {} {tail}) to stdout (format binary)",
-            select_list(&self.columns),
-            self.query
-        );
-        let stream =
-            self.session.client.copy_out(&copy).await.map_err(|error| self.session.explain(error))?;
-        Ok(RowStream { stream: Box::pin(stream), decoder: Decoder::new(&self.columns), rest: Bytes::new() })
+    /// What COPY reads; `tail` is WHERE, ORDER BY and LIMIT.
+    pub(super) fn select(&self, tail: &str) -> String {
+        format!("select {} from {} {tail}", select_list(&self.columns), self.query)
     }
 
-    pub(super) async fn end_transaction(&self) -> Result<()> {
-        self.session.run("rollback").await
+    /// Starts a read-only transaction and a page of rows in it.
+    pub(super) async fn page(&self, tail: &str) -> Result<Page> {
+        self.session.run("begin read only").await?;
+        let copy = format!("copy ({}) to stdout (format binary)", self.select(tail));
+        let stream =
+            self.session.client.copy_out(&copy).await.map_err(|error| self.session.explain(error))?;
+        let decoder = Decoder::new(&self.columns);
+        Ok(Page { stream: Box::pin(stream), decoder, rest: Bytes::new(), rows: 0 })
     }
 
     /// One row of texts.
     pub(super) async fn row(&self, sql: &str) -> Result<tokio_postgres::Row> {
         self.session.client.query_one(sql, &[]).await.map_err(|error| self.session.explain(error))
     }
+
+    /// All lines of an answer in text form.
+    pub(super) async fn text(&self, sql: &str) -> Result<String> {
+        let answer = self.session.client.simple_query(sql).await;
+        let answer = answer.map_err(|error| self.session.explain(error))?;
+        let line = |message: &SimpleQueryMessage| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        };
+        Ok(answer.iter().filter_map(line).collect::<Vec<_>>().join("\n"))
+    }
+
+    pub(super) async fn rows(&self, sql: &str) -> Result<Vec<tokio_postgres::Row>> {
+        self.session.client.query(sql, &[]).await.map_err(|error| self.session.explain(error))
+    }
 }
 
-/// Rows of a running COPY, cut into batches.
-pub(super) struct RowStream {
+/// The rows of a running COPY, cut into batches.
+pub(super) struct Page {
     stream: Pin<Box<CopyOutStream>>,
     decoder: Decoder,
     rest: Bytes,
+    /// Rows handed out so far.
+    pub(super) rows: usize,
 }
 
-impl RowStream {
-    /// The next rows, and whether they were the last ones.
-    pub(super) async fn next(&mut self, reader: &Reader) -> Result<(RecordBatch, bool)> {
+/// A piece of a page.
+pub(super) struct Piece {
+    pub(super) rows: RecordBatch,
+    pub(super) rejected: Vec<Reject>,
+    /// Nothing follows in this page; its transaction is over.
+    pub(super) ends_page: bool,
+}
+
+impl Page {
+    /// The next rows: up to `max_rows`, or with the row that reaches the limit of bytes.
+    pub(super) async fn next(&mut self, reader: &Reader, max_rows: usize) -> Result<Piece> {
         loop {
             let full = self
                 .decoder
-                .push_until(&mut self.rest, reader.batch_size, MAX_BATCH_BYTES)
+                .push_until(&mut self.rest, max_rows, reader.max_batch_bytes)
                 .map_err(malformed)?;
             if full || self.decoder.is_finished() {
                 break;
             }
-            match self.stream.try_next().await.map_err(|error| reader.session.explain(error))? {
-                Some(chunk) => self.rest = chunk,
-                None => {
-                    return Err(Error::release(
-                        "source.connection_lost",
-                        "the source ended in the middle of its rows",
-                    ));
-                }
-            }
+            let chunk = self.stream.try_next().await.map_err(|error| reader.session.explain(error))?;
+            self.rest = chunk.ok_or_else(|| {
+                Error::release("source.connection_lost", "the source ended in the middle of its rows")
+            })?;
         }
         let rows = self.decoder.take().map_err(malformed)?;
-        Ok((rows, self.decoder.is_finished()))
-    }
-
-    /// All rows that are left, in one piece: a page must not be cut between rows of one key.
-    pub(super) async fn rest(&mut self, reader: &Reader) -> Result<RecordBatch> {
-        while let Some(chunk) = self.stream.try_next().await.map_err(|error| reader.session.explain(error))? {
-            self.decoder.push(&chunk).map_err(malformed)?;
+        self.rows += rows.num_rows();
+        let ends_page = self.decoder.is_finished();
+        if ends_page {
+            self.end(reader).await?;
         }
-        if !self.decoder.is_finished() {
-            return Err(Error::release(
-                "source.connection_lost",
-                "the source ended in the middle of its rows",
-            ));
-        }
-        self.decoder.take().map_err(malformed)
+        Ok(Piece { rows, rejected: Vec::new(), ends_page })
     }
 
     /// Waits until the server has said that the COPY is over.
-    pub(super) async fn drain(mut self, reader: &Reader) -> Result<()> {
+    async fn end(&mut self, reader: &Reader) -> Result<()> {
         while self.stream.try_next().await.map_err(|error| reader.session.explain(error))?.is_some() {}
-        Ok(())
+        reader.session.run("rollback").await
     }
+}
+
+async fn connect(connection: &Connection, lease: &Lease) -> Result<Session> {
+    let session = Session::open(connection, End::Source, &lease.application_name()).await?;
+    session.run("set default_transaction_read_only = on; set statement_timeout = '1h'").await?;
+    Ok(session)
 }
 
 async fn describe(session: &Session, sql: &str) -> Result<Vec<DescribedColumn>> {
@@ -143,6 +178,22 @@ async fn describe(session: &Session, sql: &str) -> Result<Vec<DescribedColumn>> 
         Err(DescribeError::Sql(findings)) => refuse(&findings).map(|()| Vec::new()),
         Err(DescribeError::Source(error)) => Err(error),
     }
+}
+
+/// The Arrow schema, with the types as SQL writes them: a mart may be created from it.
+async fn declared(session: &Session, described: &[DescribedColumn], columns: &[Column]) -> Result<SchemaRef> {
+    let oids: Vec<u32> = described.iter().map(|column| column.type_oid).collect();
+    let modifiers: Vec<i32> = described.iter().map(|column| column.type_modifier).collect();
+    let sql = "select format_type(oid, nullif(modifier, -1)) from unnest($1::oid[], $2::int[]) with ordinality as t (oid, modifier, n) order by n";
+    let types = session.client.query(sql, &[&oids, &modifiers]).await;
+    let types = types.map_err(|error| session.explain(error))?;
+    let schema = arrow_schema(columns);
+    let fields = schema.fields().iter().zip(types).map(|(field, row)| {
+        let mut metadata = field.metadata().clone();
+        metadata.insert("pg_type".to_owned(), row.get(0));
+        field.as_ref().clone().with_metadata(metadata)
+    });
+    Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
 }
 
 fn refuse(findings: &[Finding]) -> Result<()> {

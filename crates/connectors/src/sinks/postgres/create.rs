@@ -1,0 +1,67 @@
+//! Marts that do not exist yet, made from the described query where their target asks for it.
+
+use arrow_schema::{Field, Schema};
+use vitrina_core::{Error, Result, Target, TargetName};
+
+use super::mart::quoted;
+use crate::connection::Session;
+use crate::sql::identifier;
+
+/// Types of extensions and users have higher numbers, and may not exist beside the mart.
+const FIRST_USER_OID: u32 = 16_384;
+
+/// The type a mart's column needs for the values of a query's column.
+pub(super) fn column_type(field: &Field) -> String {
+    let metadata = field.metadata();
+    let oid: Option<u32> = metadata.get("pg_oid").and_then(|oid| oid.parse().ok());
+    match metadata.get("pg_type") {
+        Some(declared) if oid.is_some_and(|oid| oid < FIRST_USER_OID) => declared.clone(),
+        _ => "text".to_owned(),
+    }
+}
+
+pub(super) fn no_table(name: &TargetName) -> Error {
+    Error::fix("sink.no_table", format!("there is no table {name}, or its login may not see it")).hint(
+        "create the mart and grant select, insert, update and delete on it, or set create_if_missing on its target",
+    )
+}
+
+/// The statement that makes the mart.
+pub(super) fn statement(name: &TargetName, target: &Target, schema: &Schema) -> Result<String> {
+    if target.key.is_empty() {
+        return Err(Error::fix("sink.create_key", format!("{name} cannot be created without a key"))
+            .hint("name the key's columns in the target"));
+    }
+    if let Some(missing) = target.key.iter().find(|key| schema.field_with_name(key).is_err()) {
+        return Err(Error::fix(
+            "sink.missing_key",
+            format!("the query returns no column {missing:?}, which is in the key of {name}"),
+        ));
+    }
+    let column = |field: &std::sync::Arc<Field>| {
+        let not_null = if target.key.contains(field.name()) { " not null" } else { "" };
+        format!("{} {}{not_null}", identifier(field.name()), column_type(field))
+    };
+    let mut lines: Vec<String> = schema.fields().iter().map(column).collect();
+    if let Some(touch) = target.touch_column.as_ref().filter(|touch| schema.field_with_name(touch).is_err()) {
+        lines.push(format!("{} timestamptz", identifier(touch)));
+    }
+    let key = target.key.iter().map(|name| identifier(name)).collect::<Vec<_>>().join(", ");
+    lines.push(format!("primary key ({key})"));
+    Ok(format!("create table if not exists {} (\n    {}\n)", quoted(name)?, lines.join(",\n    ")))
+}
+
+pub(super) async fn create(
+    session: &Session,
+    name: &TargetName,
+    target: &Target,
+    schema: &Schema,
+) -> Result<()> {
+    let statement = statement(name, target, schema)?;
+    tracing::info!(target = %name, statement, "the mart does not exist and is created");
+    session.run(&statement).await.map_err(|error| match error.code {
+        "sink.refused" => Error::fix("sink.cannot_create", format!("{name} cannot be created: {error}"))
+            .hint(format!("let an administrator execute it, or grant create on its schema:\n{statement}")),
+        _ => error,
+    })
+}

@@ -1,0 +1,76 @@
+//! Several rows of one key: the last one counts where the pipeline has an order, and none where it has not.
+
+use std::collections::HashMap;
+
+use arrow_array::RecordBatch;
+use arrow_row::{OwnedRow, RowConverter, SortField};
+use vitrina_core::{Error, Reject, Result};
+
+use crate::rejects::{keep, reject};
+
+/// The rows of a batch whose keys come once, and what became of the others.
+#[derive(Debug)]
+pub(super) struct Distinct {
+    pub(super) rows: RecordBatch,
+    pub(super) rejected: Vec<Reject>,
+    /// Rows that a later one of the same key has replaced.
+    pub(super) replaced: u64,
+    /// The greatest key of the batch, if its rows came in order; else nothing is known.
+    pub(super) last: Option<OwnedRow>,
+    pub(super) first: Option<OwnedRow>,
+}
+
+impl Distinct {
+    /// The rows as they are, for someone else to look through.
+    pub(super) fn unseen(rows: &RecordBatch) -> Self {
+        Self { rows: rows.clone(), rejected: Vec::new(), replaced: 0, first: None, last: None }
+    }
+}
+
+pub(super) const CODE: &str = "row.duplicate_key";
+
+pub(super) fn distinct(rows: &RecordBatch, key: &[String], has_order: bool) -> Result<Distinct> {
+    let converted = convert(rows, key)?;
+    let count = rows.num_rows();
+    let owned = |row: usize| (row < count).then(|| converted.row(row).owned());
+    let (first, last) = (owned(0), count.checked_sub(1).and_then(owned));
+    let in_order = (1..count).all(|row| converted.row(row - 1) < converted.row(row));
+    if in_order {
+        return Ok(Distinct { rows: rows.clone(), rejected: Vec::new(), replaced: 0, first, last });
+    }
+    let mut places: HashMap<_, Vec<usize>> = HashMap::with_capacity(count);
+    for row in 0..count {
+        places.entry(converted.row(row)).or_default().push(row);
+    }
+    let mut stays = vec![true; count];
+    let (mut rejected, mut replaced) = (Vec::new(), 0);
+    for same in places.into_values().filter(|same| same.len() > 1) {
+        same.iter().for_each(|row| stays[*row] = false);
+        match (has_order, same.last()) {
+            (true, Some(newest)) => {
+                stays[*newest] = true;
+                replaced += same.len() as u64 - 1;
+            }
+            _ => rejected.push(reject(rows, same[0], key, CODE, message(same.len(), key))?),
+        }
+    }
+    Ok(Distinct { rows: keep(rows, &stays)?, rejected, replaced, first, last })
+}
+
+pub(super) fn message(count: usize, key: &[String]) -> String {
+    format!(
+        "the query returns {count} rows for this key ({}), and no order says which one counts",
+        key.join(", ")
+    )
+}
+
+/// Keys in a form that compares by bytes.
+fn convert(rows: &RecordBatch, key: &[String]) -> Result<arrow_row::Rows> {
+    let columns: Vec<_> = key.iter().filter_map(|name| rows.column_by_name(name).cloned()).collect();
+    let fields = columns.iter().map(|column| SortField::new(column.data_type().clone())).collect();
+    let unsortable = |error: arrow_schema::ArrowError| {
+        Error::fix("sink.key_type", format!("the key ({}) cannot be compared: {error}", key.join(", ")))
+    };
+    let converter = RowConverter::new(fields).map_err(unsortable)?;
+    converter.convert_columns(&columns).map_err(unsortable)
+}

@@ -1,0 +1,98 @@
+//! Open rejects: which keys are never deleted, which are over, and how many are too many.
+
+use std::collections::BTreeMap;
+
+use arrow_array::RecordBatch;
+use serde_json::Value;
+use vitrina_core::{Batch, Commit, Error, OpenReject, Outcome, Reject, Result, Scope};
+
+use crate::arrow_text::key_json;
+
+/// The rejects of a pipeline that are open, by the text of their key.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    open: BTreeMap<String, OpenReject>,
+    /// Those of the batch that is being written.
+    pub(super) last: Vec<Reject>,
+}
+
+/// Beyond its limit a run fails anyway; so many more are looked for, to be shown.
+const SHOWN_BEYOND_LIMIT: usize = 100;
+
+impl Refused {
+    pub(super) fn of(open: Vec<OpenReject>) -> Self {
+        let open = open.into_iter().map(|reject| (reject.key.to_string(), reject));
+        Self { open: open.collect(), last: Vec::new() }
+    }
+
+    /// How many rejects a batch may have before it is pointless to look for more.
+    pub(super) fn budget(&self, limit: i64) -> usize {
+        let acknowledged = self.open.values().filter(|reject| reject.acknowledged).count();
+        usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(acknowledged + SHOWN_BEYOND_LIMIT)
+    }
+
+    /// Keys that must stay in the mart, those of the batch included. A key with a NULL is in no mart.
+    pub(super) fn keys(&self, outcome: &Outcome) -> Vec<Vec<String>> {
+        let over = |reject: &&OpenReject| {
+            outcome.closed.contains(&reject.key) || (outcome.close_others && reject.load != outcome.load)
+        };
+        let open = self.open.values().filter(|reject| !over(reject)).map(|reject| &reject.key);
+        open.chain(outcome.rejects.iter().map(|reject| &reject.key)).filter_map(texts).collect()
+    }
+
+    /// Open rejects whose key has come through this batch, or is gone from the source.
+    pub(super) fn closed_by(&self, batch: &Batch, key: &[String], outcome: &Outcome) -> Result<Vec<Value>> {
+        if self.open.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut closed = self.among(&batch.rows, key)?;
+        if let Scope::Keys(keys) = &batch.scope {
+            closed.extend(self.among(keys, key)?);
+        }
+        closed.retain(|key| !outcome.rejects.iter().any(|reject| reject.key == *key));
+        closed.dedup();
+        Ok(closed)
+    }
+
+    fn among(&self, rows: &RecordBatch, key: &[String]) -> Result<Vec<Value>> {
+        let mut found = Vec::new();
+        for row in 0..rows.num_rows() {
+            let key = key_json(rows, key, row)?;
+            if self.open.contains_key(&key.to_string()) {
+                found.push(key);
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn committed(&mut self, outcome: &Outcome) {
+        if outcome.close_others {
+            self.open.clear();
+        }
+        for key in &outcome.closed {
+            self.open.remove(&key.to_string());
+        }
+        for reject in &outcome.rejects {
+            let new = OpenReject { key: reject.key.clone(), acknowledged: false, load: None };
+            self.open.entry(reject.key.to_string()).or_insert(new).load = outcome.load;
+        }
+    }
+}
+
+fn texts(key: &Value) -> Option<Vec<String>> {
+    key.as_array()?.iter().map(|part| part.as_str().map(str::to_owned)).collect()
+}
+
+/// Names the first reject by what is wrong with it, never by its values.
+pub(super) fn limit_error(rejects: &[Reject], commit: &Commit) -> Error {
+    let first = rejects.first().map(|reject| format!("; the first: {} ({})", reject.message, reject.code));
+    let message = format!(
+        "{} rows of this batch were rejected, and reject_limit is {}{}",
+        rejects.len(),
+        commit.reject_limit,
+        first.unwrap_or_default()
+    );
+    Error::fix("rejects.limit", message).hint(
+        "nothing of this batch was written; look at the rejects, then mend the rows at the source, acknowledge the rejects or raise reject_limit, and run again",
+    )
+}

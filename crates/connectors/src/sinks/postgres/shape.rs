@@ -1,0 +1,161 @@
+//! The rows of a query beside the columns of a mart: what goes where, by which type it travels, and what
+//! cannot work. Found before the first row is read, not in batch 500.
+
+use arrow_schema::{Field, Fields, Schema};
+use vitrina_core::{Error, Result};
+use vitrina_pgcopy::{Encoder, Kind};
+
+use super::mart::{Mart, MartColumn};
+use crate::sql::{identifier, literal};
+
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub(super) fields: Fields,
+    pub(super) written: Vec<WrittenColumn>,
+}
+
+/// One written column: by which type it travels, and where it goes.
+#[derive(Debug)]
+pub(super) struct WrittenColumn {
+    pub(super) column: MartColumn,
+    /// The type that takes the bytes as they travel.
+    pub(super) staged_type: String,
+    /// The mart's column takes the same bytes.
+    native: bool,
+    /// Equal bytes are equal values, and come out as they went in.
+    plain: bool,
+}
+
+impl Shape {
+    pub(super) fn new(mart: &Mart, schema: &Schema) -> Result<Self> {
+        let encoder = Encoder::new(std::sync::Arc::new(schema.clone()))
+            .map_err(|error| Error::fix("sink.unwritable", format!("the rows cannot be written: {error}")))?;
+        let types = encoder.column_types();
+        let one = |(field, staged_type): (&std::sync::Arc<Field>, _)| written(mart, field, staged_type);
+        let written = schema.fields().iter().zip(types).map(one).collect::<Result<_>>()?;
+        let shape = Self { fields: schema.fields().clone(), written };
+        shape.require_key(mart)?;
+        shape.require_the_required(mart)?;
+        Ok(shape)
+    }
+
+    /// COPY may go straight into a table with the mart's types.
+    pub(super) fn is_native(&self) -> bool {
+        self.written.iter().all(|written| written.native)
+    }
+
+    /// Rows of one key can be told by the bytes of their key alone.
+    pub(super) fn has_plain_key(&self, mart: &Mart) -> bool {
+        let of_key = |written: &&WrittenColumn| mart.is_key(&written.column.name);
+        self.written.iter().filter(of_key).all(|written| written.plain)
+    }
+
+    pub(super) fn names(&self) -> String {
+        let names = self.written.iter().map(|written| identifier(&written.column.name));
+        names.collect::<Vec<_>>().join(", ")
+    }
+
+    fn writes(&self, name: &str) -> bool {
+        self.fields.iter().any(|field| field.name() == name)
+    }
+
+    /// The touch column, unless the query brings it itself.
+    pub(super) fn touch<'a>(&self, mart: &'a Mart) -> Option<&'a str> {
+        mart.touch_column.as_deref().filter(|touch| !self.writes(touch))
+    }
+
+    fn require_key(&self, mart: &Mart) -> Result<()> {
+        let missing = mart.key.iter().find(|name| !self.writes(name));
+        missing.map_or(Ok(()), |name| {
+            Err(Error::fix(
+                "sink.missing_key",
+                format!("the query returns no column {name:?}, which is in the key of {}", mart.name),
+            ))
+        })
+    }
+
+    fn require_the_required(&self, mart: &Mart) -> Result<()> {
+        let filled = |name: &str| self.writes(name) || mart.touch_column.as_deref() == Some(name);
+        let missing = |column: &&MartColumn| column.required && !filled(&column.name);
+        let missing: Vec<_> =
+            mart.columns.iter().filter(missing).map(|column| column.name.as_str()).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let columns = missing.join(", ");
+        Err(Error::fix("sink.missing_column", format!("the query does not fill {columns} of {}", mart.name))
+            .hint("they are NOT NULL without a default: add them to the query, or give them a default"))
+    }
+}
+
+impl WrittenColumn {
+    /// A staged value as a value of the mart's column. Text for text is assigned as it is, because an
+    /// explicit cast would cut what is too long.
+    pub(super) fn staged(&self, alias: &str) -> String {
+        let value = format!("{alias}.{}", identifier(&self.column.name));
+        if self.native || (self.staged_type == "text" && self.column.is_text) {
+            value
+        } else {
+            format!("{value}::{}", self.column.type_name)
+        }
+    }
+
+    /// The same for comparison with the mart's column, where types must be equal and nothing is assigned.
+    pub(super) fn compared(&self, alias: &str) -> String {
+        format!("{alias}.{}::{}", identifier(&self.column.name), self.column.type_name)
+    }
+
+    /// A key's value as the mart would keep it: two that it would round to one are one. Text is not cut.
+    pub(super) fn key(&self, value: &str) -> String {
+        let kind = if self.column.is_text { &self.column.type_name } else { &self.column.full_type };
+        format!("{value}::{kind}")
+    }
+
+    /// The same of a key's text.
+    pub(super) fn key_of(&self, text: &str) -> String {
+        self.key(&literal(text))
+    }
+
+    /// The same of a staged key.
+    pub(super) fn staged_key(&self, alias: &str) -> String {
+        self.key(&format!("{alias}.{}", identifier(&self.column.name)))
+    }
+}
+
+fn written(mart: &Mart, field: &Field, staged_type: impl Into<String>) -> Result<WrittenColumn> {
+    let column = mart.column(field.name(), "column of the query");
+    let column = column.map_err(|error| with_alter(mart, field, error))?.clone();
+    let kind = Kind::of_field(field);
+    let native = kind.is_some_and(|kind| kind.is_native() && kind == Kind::of_oid(column.oid));
+    let orders = matches!(
+        kind,
+        Some(
+            Kind::Bool
+                | Kind::Int2
+                | Kind::Int4
+                | Kind::Int8
+                | Kind::Text
+                | Kind::Bytea
+                | Kind::Date
+                | Kind::Timestamp
+                | Kind::Timestamptz
+                | Kind::Uuid
+        )
+    );
+    const PADDED: u32 = 1042;
+    let plain = native && orders && column.oid != PADDED && !(column.rounds && !column.is_text);
+    Ok(WrittenColumn { column, staged_type: staged_type.into(), native, plain })
+}
+
+/// A column that the query has and the mart lacks: with the statement that adds it.
+fn with_alter(mart: &Mart, field: &Field, error: Error) -> Error {
+    if error.code != "sink.extra_column" {
+        return error;
+    }
+    let kind = super::create::column_type(field);
+    let known: Vec<_> = mart.columns.iter().map(|column| column.name.as_str()).collect();
+    let alter = format!("alter table {} add column {} {kind}", mart.name, identifier(field.name()));
+    let message = format!("{} has no column {:?}, which the query returns", mart.name, field.name());
+    Error::fix("sink.extra_column", message)
+        .hint(format!("its columns: {}; to add it: {alter}; or leave it out of the query", known.join(", ")))
+}

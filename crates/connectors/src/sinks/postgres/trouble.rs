@@ -1,0 +1,86 @@
+//! What a row can be refused for, told apart from all that ends the batch.
+
+use tokio_postgres::error::DbError;
+use vitrina_core::Error;
+
+use crate::connection::Session;
+
+/// What went wrong while rows were written.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// One of the rows is to blame: the others may pass.
+    Row(RowTrouble),
+    /// The batch cannot pass, whatever its rows.
+    Batch(Error),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct RowTrouble {
+    pub(super) code: &'static str,
+    /// Names columns and constraints, and holds no values.
+    pub(super) message: String,
+    /// The constraint or unique index that refused it.
+    pub(super) constraint: Option<String>,
+}
+
+pub(super) type Tried<T> = Result<T, Trouble>;
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Batch(error)
+    }
+}
+
+impl Trouble {
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Row(row) => Error::fix("sink.refused", row.message),
+            Self::Batch(error) => error,
+        }
+    }
+
+    /// The target's answer to rows that were sent to it.
+    pub(super) fn of(session: &Session, error: tokio_postgres::Error) -> Self {
+        let row = error.as_db_error().and_then(row_trouble);
+        let explained = session.explain(error);
+        match row {
+            Some((code, constraint)) => {
+                Self::Row(RowTrouble { code, message: explained.to_string(), constraint })
+            }
+            None => Self::Batch(explained),
+        }
+    }
+
+    /// A row that cannot even be put on the wire.
+    pub(super) fn unwritable(error: &vitrina_pgcopy::Error) -> Self {
+        match error {
+            vitrina_pgcopy::Error::Value { .. } => {
+                Self::Row(RowTrouble { code: "row.unwritable", message: error.to_string(), constraint: None })
+            }
+            other => {
+                Self::Batch(Error::fix("sink.unwritable", format!("the rows cannot be written: {other}")))
+            }
+        }
+    }
+}
+
+/// Data exceptions, violated constraints, and what triggers raise. Two rows of one key in one statement are
+/// a matter of rows as well.
+fn row_trouble(refusal: &DbError) -> Option<(&'static str, Option<String>)> {
+    let code = match refusal.code().code() {
+        "22001" => "row.too_long",
+        "22003" => "row.out_of_range",
+        "22P02" | "22P03" | "22007" | "22008" => "row.invalid_value",
+        "23502" => "row.not_null",
+        "23503" => "row.foreign_key",
+        "23505" | "23P01" => "row.unique",
+        "23514" => "row.check",
+        "21000" => "row.duplicate_key",
+        "P0001" => "row.raised",
+        state if state.starts_with("22") || state.starts_with("23") || state.starts_with("44") => {
+            "row.refused"
+        }
+        _ => return None,
+    };
+    Some((code, refusal.constraint().map(str::to_owned)))
+}

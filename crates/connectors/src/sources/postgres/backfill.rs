@@ -1,0 +1,118 @@
+//! A backfill: rows are read again by their keys, and the checkpoint stays where it is. What is asked for
+//! and does not come back has left the source.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, StringArray};
+use arrow_schema::{DataType, Field, Schema};
+use serde_json::Value;
+use vitrina_core::{Batch, Error, Position, Result, Scope};
+
+use super::reader::{Page, Reader};
+use crate::sql::{OrderedColumn, identifier};
+
+/// One text a key column, NULL being `None`.
+type Key = Vec<Option<String>>;
+
+pub(super) struct Backfill {
+    key: Vec<OrderedColumn>,
+    keys: Vec<Key>,
+    /// Keys that have been read.
+    done: usize,
+}
+
+impl Backfill {
+    pub(super) fn new(key: &[String], keys: &[Value], reader: &Reader) -> Result<Self> {
+        let ordered = key.iter().map(|name| reader.ordered(name, "key")).collect::<Result<_>>()?;
+        let keys = keys.iter().map(|value| parse(value, key)).collect::<Result<_>>()?;
+        Ok(Self { key: ordered, keys, done: 0 })
+    }
+
+    pub(super) async fn read(&mut self, reader: &Reader, from: &Position) -> Result<Option<Batch>> {
+        if self.done >= self.keys.len() {
+            return Ok(None);
+        }
+        let upto = self.keys.len().min(self.done + reader.batch_size);
+        let keys = &self.keys[self.done..upto];
+        let mut page = reader.page(&self.tail(keys)).await?;
+        let rows = whole(&mut page, reader).await?;
+        let scope = Scope::Keys(self.scope(keys)?);
+        self.done = upto;
+        let rows_read = rows.num_rows() as u64;
+        Ok(Some(Batch { rows, scope, rejected: Vec::new(), from: from.clone(), to: None, rows_read }))
+    }
+
+    /// As a list of values an index can serve; a key with a NULL in it has a condition of its own.
+    fn tail(&self, keys: &[Key]) -> String {
+        let columns = |alias: &str| {
+            let all = self.key.iter().map(|column| format!("{alias}.{}", identifier(&column.name)));
+            all.collect::<Vec<_>>().join(", ")
+        };
+        let (whole, with_null): (Vec<&Key>, Vec<&Key>) =
+            keys.iter().partition(|key| key.iter().all(Option::is_some));
+        let mut conditions: Vec<String> = with_null.iter().map(|key| self.same(key)).collect();
+        if !whole.is_empty() {
+            let rows = whole.iter().map(|key| format!("({})", self.values(key))).collect::<Vec<_>>();
+            conditions.push(format!("({}) in ({})", columns("q"), rows.join(", ")));
+        }
+        format!("where {}", conditions.join(" or "))
+    }
+
+    fn values(&self, key: &Key) -> String {
+        let value = |(column, text): (&OrderedColumn, &Option<String>)| {
+            text.as_deref().map_or_else(|| "null".to_owned(), |text| column.value(text))
+        };
+        self.key.iter().zip(key).map(value).collect::<Vec<_>>().join(", ")
+    }
+
+    fn same(&self, key: &Key) -> String {
+        let same = |(column, text): (&OrderedColumn, &Option<String>)| match text {
+            Some(text) => format!("q.{} = {}", identifier(&column.name), column.value(text)),
+            None => format!("q.{} is null", identifier(&column.name)),
+        };
+        let all = self.key.iter().zip(key).map(same).collect::<Vec<_>>();
+        format!("({})", all.join(" and "))
+    }
+
+    fn scope(&self, keys: &[Key]) -> Result<RecordBatch> {
+        let field = |column: &OrderedColumn| Field::new(&column.name, DataType::Utf8, true);
+        let schema = Schema::new(self.key.iter().map(field).collect::<Vec<_>>());
+        let column = |place: usize| {
+            let texts: StringArray = keys.iter().map(|key| key[place].as_deref()).collect();
+            Arc::new(texts) as ArrayRef
+        };
+        let columns = (0..self.key.len()).map(column).collect();
+        RecordBatch::try_new(Arc::new(schema), columns)
+            .map_err(|error| Error::bug("source.scope", error.to_string()))
+    }
+}
+
+/// All rows of the keys in one batch: their scope is one.
+async fn whole(page: &mut Page, reader: &Reader) -> Result<RecordBatch> {
+    let mut pieces = Vec::new();
+    loop {
+        let piece = page.next(reader, usize::MAX).await?;
+        pieces.push(piece.rows);
+        if piece.ends_page {
+            break;
+        }
+    }
+    let schema = pieces[0].schema();
+    arrow_select::concat::concat_batches(&schema, &pieces)
+        .map_err(|error| Error::bug("source.rows", error.to_string()))
+}
+
+fn parse(value: &Value, key: &[String]) -> Result<Key> {
+    let parts = value.as_array().filter(|parts| parts.len() == key.len()).ok_or_else(|| {
+        let columns = key.join(", ");
+        Error::fix("backfill.key", format!("a key to read again does not have the columns ({columns})"))
+    })?;
+    Ok(parts
+        .iter()
+        .map(|part| match part {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        })
+        .collect())
+}

@@ -1,0 +1,184 @@
+//! A load: the whole query in the order of the target's key, so that a load that was interrupted goes on
+//! behind its last key. In one stream, or in pages of their own short transactions.
+
+use arrow_array::RecordBatch;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use vitrina_core::{Batch, Error, Pipeline, Position, ReadBy, Reject, Result, Scope};
+
+use super::cursor::{Cursor, Done};
+use super::estimate;
+use super::reader::{Page, Piece, Reader};
+use crate::arrow_text::texts;
+use crate::rejects::without_null_keys;
+use crate::sql::{OrderedColumn, compare, conditions, expressions};
+
+/// The open pass of a load, as the checkpoint keeps it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Pass {
+    kind: String,
+    /// The last key that was written.
+    position: Option<Vec<String>>,
+    /// Where incremental reading will go on when the load ends: taken before its first row was read,
+    /// so that what changes during a long load is read again.
+    opening: Option<Done>,
+}
+
+const KIND: &str = "load";
+/// Rows without a key that are looked for behind a position: enough to run into any sensible limit.
+const NULL_KEYS: usize = 1000;
+
+pub(super) struct Load {
+    key: Vec<OrderedColumn>,
+    key_names: Vec<String>,
+    cursor: Option<Cursor>,
+    in_pages: bool,
+    page: Option<Page>,
+    /// Some rows were read behind a position, where a NULL key is never met.
+    behind: bool,
+    finished: bool,
+}
+
+impl Load {
+    pub(super) async fn new(
+        key: &[String],
+        pipeline: &Pipeline,
+        reader: &Reader,
+        cursor: Option<Cursor>,
+    ) -> Result<Self> {
+        if key.is_empty() {
+            return Err(Error::bug("source.key", "a load needs the target's key"));
+        }
+        let ordered: Vec<_> = key.iter().map(|name| reader.ordered(name, "key")).collect::<Result<_>>()?;
+        let in_pages = match pipeline.read {
+            ReadBy::Keyset => true,
+            ReadBy::Stream => false,
+            ReadBy::Auto => estimate::pages_are_cheap(reader, &ordered).await?,
+        };
+        Ok(Self {
+            key: ordered,
+            key_names: key.to_vec(),
+            cursor,
+            in_pages,
+            page: None,
+            behind: false,
+            finished: false,
+        })
+    }
+
+    pub(super) async fn read(&mut self, reader: &Reader, from: &Position) -> Result<Option<Batch>> {
+        if self.finished {
+            return Ok(None);
+        }
+        let pass = self.open_pass(reader, from).await?;
+        loop {
+            let mut piece = self.piece(reader, pass.position.as_ref()).await?;
+            if piece.rows.num_rows() == 0 && piece.ends_page && !self.finished {
+                continue;
+            }
+            let rows_read = piece.rows.num_rows() as u64;
+            without_null_keys(&mut piece.rows, &mut piece.rejected, &self.key_names)?;
+            if self.finished && self.behind {
+                piece.rejected.extend(self.unseen_null_keys(reader).await?);
+            }
+            return self.batch(piece, rows_read, from, pass).map(Some);
+        }
+    }
+
+    /// The next rows of the open page; opens one behind `position` where there is none.
+    async fn piece(&mut self, reader: &Reader, position: Option<&Vec<String>>) -> Result<Piece> {
+        let mut page = match self.page.take() {
+            Some(page) => page,
+            None => {
+                self.behind |= position.is_some();
+                reader.page(&self.tail(position, reader.batch_size)).await?
+            }
+        };
+        // A page goes whole, with the ties at its end, as far as bytes allow.
+        let max_rows = if self.in_pages { usize::MAX } else { reader.batch_size };
+        let piece = page.next(reader, max_rows).await?;
+        match piece.ends_page {
+            true => self.finished = !self.in_pages || page.rows < reader.batch_size,
+            false => self.page = Some(page),
+        }
+        Ok(piece)
+    }
+
+    /// The page is given up; the next read opens one behind its position.
+    pub(super) fn let_go(&mut self) -> bool {
+        self.page.take().is_some()
+    }
+
+    async fn open_pass(&self, reader: &Reader, from: &Position) -> Result<Pass> {
+        let stored = from.pass.clone().and_then(|pass| serde_json::from_value::<Pass>(pass).ok());
+        if let Some(pass) = stored.filter(|pass| pass.kind == KIND) {
+            return Ok(pass);
+        }
+        let opening = match &self.cursor {
+            Some(cursor) => cursor.opening(reader).await?,
+            None => None,
+        };
+        Ok(Pass { kind: KIND.to_owned(), position: None, opening })
+    }
+
+    fn tail(&self, after: Option<&Vec<String>>, batch_size: usize) -> String {
+        let condition =
+            after.map(|key| format!("where {} ", compare(&self.key, "q", ">", key))).unwrap_or_default();
+        let limit = match self.in_pages {
+            true => format!(" fetch first {batch_size} rows with ties"),
+            false => String::new(),
+        };
+        // Of several rows of one key the last by the cursor counts: it comes last.
+        let newest_last =
+            self.cursor.as_ref().map(|cursor| format!(", {}", cursor.order())).unwrap_or_default();
+        format!("{condition}order by {}{newest_last}{limit}", expressions(&self.key, "q"))
+    }
+
+    fn batch(&self, piece: Piece, rows_read: u64, from: &Position, pass: Pass) -> Result<Batch> {
+        let reached = reached(&piece.rows, &self.key_names, pass.position.clone())?;
+        let to = match self.finished {
+            true => ended(from, pass),
+            false => halfway(from, Pass { position: reached, ..pass })?,
+        };
+        Ok(Batch {
+            rows: piece.rows,
+            scope: Scope::Load,
+            rejected: piece.rejected,
+            from: from.clone(),
+            to: Some(to),
+            rows_read,
+        })
+    }
+
+    /// NULLs satisfy no comparison: behind a position they are not met.
+    async fn unseen_null_keys(&self, reader: &Reader) -> Result<Vec<Reject>> {
+        let tail = format!("where {} limit {NULL_KEYS}", conditions(&self.key, "q", "is null", " or "));
+        let mut page = reader.page(&tail).await?;
+        let mut rejected = Vec::new();
+        loop {
+            let mut piece = page.next(reader, usize::MAX).await?;
+            without_null_keys(&mut piece.rows, &mut rejected, &self.key_names)?;
+            if piece.ends_page {
+                return Ok(rejected);
+            }
+        }
+    }
+}
+
+fn reached(rows: &RecordBatch, key: &[String], before: Option<Vec<String>>) -> Result<Option<Vec<String>>> {
+    match rows.num_rows() {
+        0 => Ok(before),
+        count => texts(rows, key, count - 1).map(Some),
+    }
+}
+
+fn halfway(from: &Position, pass: Pass) -> Result<Position> {
+    let pass =
+        serde_json::to_value(pass).map_err(|error| Error::bug("source.position", error.to_string()))?;
+    Ok(Position { done: from.done.clone(), pass: Some(pass) })
+}
+
+fn ended(from: &Position, pass: Pass) -> Position {
+    let done = pass.opening.map_or_else(|| from.done.clone(), |opening| json!(opening));
+    Position { done, pass: None }
+}

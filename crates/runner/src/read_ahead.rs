@@ -1,0 +1,104 @@
+//! Batch n + 1 is read and transformed while batch n is written. Never more than one ahead: memory is
+//! bounded by two batches, and order and checkpoints stay strict.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{self, OwnedPermit, Receiver, Sender};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::Instrument;
+use vitrina_core::{Batch, Error, Position, Result, Source, Timings, Transform};
+
+/// A batch ready to be written; `None` when the source has nothing more.
+type Answer = Result<Option<Ahead>>;
+
+pub(crate) struct Ahead {
+    pub(crate) batch: Batch,
+    pub(crate) timings: Timings,
+}
+
+/// The reading half of an attempt, in a task of its own. Dropping it ends the task and with it the source.
+pub(crate) struct ReadAhead {
+    answers: Receiver<Answer>,
+    task: JoinSet<()>,
+}
+
+impl ReadAhead {
+    /// `patience`: how long a source may be kept waiting before it lets go of what it holds open.
+    pub(crate) fn start(
+        source: Box<dyn Source>,
+        transforms: Vec<Box<dyn Transform>>,
+        from: Position,
+        patience: Duration,
+    ) -> Self {
+        let (sender, answers) = mpsc::channel(1);
+        let mut task = JoinSet::new();
+        task.spawn(Reading { source, transforms, patience }.all(from, sender).in_current_span());
+        Self { answers, task }
+    }
+
+    /// Safe to be interrupted: what was read is still there for the next call.
+    pub(crate) async fn next(&mut self) -> Answer {
+        if let Some(answer) = self.answers.recv().await {
+            return answer;
+        }
+        match self.task.join_next().await {
+            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            _ => Err(Error::bug("runner.reader", "the reader ended without an answer")),
+        }
+    }
+}
+
+struct Reading {
+    source: Box<dyn Source>,
+    transforms: Vec<Box<dyn Transform>>,
+    patience: Duration,
+}
+
+impl Reading {
+    async fn all(mut self, mut from: Position, sender: Sender<Answer>) {
+        loop {
+            // A place first, the batch then: what waits for its turn is not read yet.
+            let Some(place) = self.place(&sender).await else { return };
+            let answer = self.one(&from).await;
+            let more = match &answer {
+                Ok(Some(ahead)) => {
+                    from = ahead.batch.to.clone().unwrap_or(from);
+                    !ahead.batch.ends_pass()
+                }
+                _ => false,
+            };
+            place.send(answer);
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the batch before is taken. A sink that is slow must not keep a transaction open at the source.
+    async fn place(&mut self, sender: &Sender<Answer>) -> Option<OwnedPermit<Answer>> {
+        if let Ok(place) = timeout(self.patience, sender.clone().reserve_owned()).await {
+            return place.ok();
+        }
+        if let Err(error) = self.source.rest().await {
+            tracing::warn!(%error, "the source could not be let go");
+        }
+        sender.clone().reserve_owned().await.ok()
+    }
+
+    async fn one(&mut self, from: &Position) -> Answer {
+        let started = Instant::now();
+        let Some(mut batch) = self.source.read(from).await? else { return Ok(None) };
+        let read = started.elapsed();
+        for transform in &mut self.transforms {
+            batch = transform.apply(batch).await?;
+        }
+        let transform = started.elapsed().saturating_sub(read);
+        let timings = Timings { read_ms: millis(read), transform_ms: millis(transform) };
+        Ok(Some(Ahead { batch, timings }))
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

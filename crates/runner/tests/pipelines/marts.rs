@@ -1,0 +1,139 @@
+//! What a mart may look like, and what is refused before the first row is read.
+
+use rstest::rstest;
+use serde_json::json;
+
+use crate::stage::Stage;
+
+#[tokio::test]
+async fn generated_and_identity_columns_and_defaults_are_the_databases() {
+    let stage = Stage::with_films(10).await;
+    stage
+        .db
+        .execute(
+            "alter table analytics.film add n bigint generated always as identity, add loud text generated always as (upper(title)) stored,
+                 add colour text not null default 'blue'",
+        )
+        .await;
+    let id = stage.full(4).await;
+    stage.succeed(id).await;
+    stage.db.execute("update analytics.film set colour = 'red' where id = 3; update content.film set title = 'New' where id = 3").await;
+    stage.succeed(id).await;
+    let of = async |film: i32| -> String {
+        stage.db.value(&format!("select loud || ' ' || colour from analytics.film where id = {film}")).await
+    };
+    assert_eq!(of(3).await, "NEW red", "what the query does not return is kept");
+    assert_eq!(of(4).await, "FILM 4 blue");
+}
+
+#[rstest]
+#[case::a_column_that_must_be_filled(
+    "alter table analytics.film add owner text not null",
+    "sink.missing_column",
+    "owner"
+)]
+#[case::a_column_the_database_computes(
+    "alter table analytics.film drop title, add title text generated always as ('x') stored",
+    "sink.computed_column",
+    "leave it out"
+)]
+#[case::no_unique_index(
+    "alter table analytics.film drop constraint film_pkey",
+    "sink.no_unique_key",
+    "create unique index"
+)]
+#[case::a_partial_unique_index(
+    "alter table analytics.film drop constraint film_pkey; create unique index on analytics.film (id) where id > 0",
+    "sink.no_unique_key",
+    "create unique index"
+)]
+#[tokio::test]
+async fn a_mart_that_cannot_take_the_rows_is_refused_before_the_first_one(
+    #[case] change: &str,
+    #[case] code: &str,
+    #[case] says: &str,
+) {
+    let stage = Stage::with_films(10).await;
+    stage.db.execute(change).await;
+    let id = stage.full(4).await;
+    let (given, message) = stage.fail(id).await;
+    assert_eq!(given, code, "{message}");
+    assert!(message.contains(says), "{message}");
+    assert_eq!(stage.count("etl.etl_batches").await, 0);
+}
+
+#[tokio::test]
+async fn a_new_column_of_the_query_is_reported_with_the_statement_that_adds_it() {
+    let stage = Stage::with_films(3).await;
+    let id = stage
+        .pipeline(json!({"source_query": "select id, title, 1.5::numeric(4,2) as score from content.film"}))
+        .await;
+    let (code, message) = stage.fail(id).await;
+    assert_eq!(code, "sink.extra_column");
+    assert!(message.contains("alter table analytics.film add column \"score\" numeric(4,2)"), "{message}");
+    let columns: i64 = stage.db.value("select count(*) from information_schema.columns where table_name = 'film' and column_name = 'score'").await;
+    assert_eq!(columns, 0, "nothing is altered in silence");
+}
+
+#[tokio::test]
+async fn a_mart_that_does_not_exist_is_created_from_the_query_where_its_target_says_so() {
+    let stage = Stage::with_films(10).await;
+    stage
+        .db
+        .execute(
+            "create type content.mood as enum ('sad', 'glad');
+             insert into etl.etl_targets (name, key, touch_column, create_if_missing) values ('analytics.made', '{id}', 'written_at', true)",
+        )
+        .await;
+    let query = "select id, title, rating, modified, array['a', title] as tags, 'glad'::content.mood as mood, '{}'::jsonb as data from content.film";
+    let id = stage.pipeline(json!({"source_query": query, "target_table": "analytics.made"})).await;
+    assert_eq!(stage.succeed(id).await.rows_written, 10);
+    let columns: String = stage
+        .db
+        .value(
+            "select string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' order by attnum) from pg_attribute
+              where attrelid = 'analytics.made'::regclass and attnum > 0",
+        )
+        .await;
+    assert_eq!(
+        columns,
+        "id integer, title text, rating numeric(3,1), modified timestamp with time zone, tags text[], mood text, data jsonb, \
+         written_at timestamp with time zone"
+    );
+    assert_eq!(stage.succeed(id).await.rows_unchanged, 10);
+}
+
+#[tokio::test]
+async fn a_mart_is_not_created_without_a_key_or_without_being_asked() {
+    let stage = Stage::with_films(10).await;
+    let id = stage.pipeline(json!({"target_table": "analytics.made"})).await;
+    let (code, message) = stage.fail(id).await;
+    assert_eq!(code, "sink.no_table");
+    assert!(message.contains("create_if_missing"), "{message}");
+    stage
+        .db
+        .execute("insert into etl.etl_targets (name, create_if_missing) values ('analytics.made', true)")
+        .await;
+    assert_eq!(stage.fail(id).await.0, "sink.create_key");
+}
+
+#[tokio::test]
+async fn a_partitioned_mart_is_written_like_any_other() {
+    let stage = Stage::empty().await;
+    stage
+        .db
+        .execute(
+            "create schema content; create schema analytics;
+             create table content.film (id int primary key, title text); insert into content.film select n, 'Film ' || n from generate_series(1, 40) n;
+             create table analytics.film (id int primary key, title text) partition by range (id);
+             create table analytics.film_low partition of analytics.film for values from (0) to (20);
+             create table analytics.film_high partition of analytics.film default",
+        )
+        .await;
+    let id =
+        stage.pipeline(json!({"source_query": "select id, title from content.film", "batch_size": 15})).await;
+    assert_eq!(stage.succeed(id).await.rows_written, 40);
+    stage.db.execute("update content.film set title = 'New' where id in (3, 33); delete from content.film where id = 25").await;
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_written, run.rows_deleted), (2, 1));
+}

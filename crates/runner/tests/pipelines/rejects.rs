@@ -1,0 +1,236 @@
+//! Rows fail, not runs: what the mart refuses is found, kept for people, and read again when they ask.
+
+use rstest::rstest;
+use serde_json::json;
+use vitrina_core::RunStatus;
+use vitrina_store::RejectChoice;
+
+use crate::stage::Stage;
+
+const NO_LONG_TITLES: &str = "alter table analytics.film add check (length(title) < 20)";
+
+async fn with_a_bad_film(films: i32) -> Stage {
+    let stage = Stage::with_films(films).await;
+    stage.db.execute(NO_LONG_TITLES).await;
+    stage.db.execute("update content.film set title = 'a title that is far too long' where id = 7").await;
+    stage
+}
+
+#[rstest]
+#[case::directly(json!({"batch_size": 10}), false)]
+#[case::in_one_batch(json!({"batch_size": 1000}), true)]
+#[case::through_staging(json!({"batch_size": 10}), true)]
+#[case::through_a_staged_first_load(json!({"batch_size": 10, "first_load": "staged"}), false)]
+#[case::incrementally(json!({"mode": "incremental", "batch_size": 10, "incremental_key": "modified", "incremental_id_key": "id"}), false)]
+#[tokio::test]
+async fn a_row_that_the_mart_refuses_is_rejected_alone(
+    #[case] changes: serde_json::Value,
+    #[case] filled: bool,
+) {
+    let stage = with_a_bad_film(35).await;
+    let mut changes = changes;
+    changes["reject_limit"] = json!(1);
+    if filled {
+        stage.db.execute("insert into analytics.film (id, title) values (7, 'old'), (8, 'old')").await;
+    }
+    let id = stage.pipeline(changes).await;
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_read, run.rows_rejected, run.rows_written), (35, 1, 34));
+    assert_eq!(stage.rejects().await, [("row.check".to_owned(), "[\"7\"]".to_owned())]);
+    assert_eq!(stage.count("analytics.film where id <> 7").await, 34);
+    assert_eq!(stage.count("analytics.film where id = 7").await, i64::from(filled), "an old row stays");
+    let kept: String = stage.db.value("select row ->> 'title' from etl.etl_rejects").await;
+    assert_eq!(kept, "a title that is far too long");
+    let message: String = stage.db.value("select message from etl.etl_rejects").await;
+    assert!(message.contains("23514") && !message.contains("far too long"), "{message}");
+}
+
+#[tokio::test]
+async fn over_its_limit_a_run_fails_and_its_rejects_can_be_acknowledged() {
+    let stage = with_a_bad_film(10).await;
+    let id = stage.full(100).await;
+    let (code, message) = stage.fail(id).await;
+    assert_eq!(code, "rejects.limit");
+    assert!(message.contains("row.check") && message.contains("acknowledge"), "{message}");
+    assert_eq!((stage.count("analytics.film").await, stage.rejects().await.len()), (0, 1));
+    assert_eq!(stage.fail(id).await.0, "rejects.limit", "it does not pass by being tried again");
+    assert_eq!(stage.store.acknowledge_rejects(id, &RejectChoice::default()).await.unwrap(), 1);
+    assert_eq!(stage.succeed(id).await.rows_written, 9);
+    assert_eq!(stage.rejects().await.len(), 1, "it stays until its key succeeds");
+}
+
+#[rstest]
+#[case::a_load(json!({"reject_limit": 5}))]
+#[case::an_incremental_pass(json!({"reject_limit": 5, "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id"}))]
+#[tokio::test]
+async fn a_reject_closes_when_its_key_next_succeeds(#[case] changes: serde_json::Value) {
+    let stage = with_a_bad_film(10).await;
+    let id = stage.pipeline(changes).await;
+    stage.succeed(id).await;
+    assert_eq!(stage.rejects().await.len(), 1);
+    stage.db.execute("update content.film set title = 'short', modified = now() where id = 7").await;
+    stage.succeed(id).await;
+    assert_eq!(stage.rejects().await, []);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_reject_closes_when_its_row_has_left_the_source_and_only_then_is_its_key_deleted() {
+    let stage = with_a_bad_film(20).await;
+    stage.db.execute("insert into analytics.film (id, title) values (7, 'old')").await;
+    let id = stage.pipeline(json!({"reject_limit": 1, "delete_limit": 1})).await;
+    assert_eq!(stage.succeed(id).await.rows_deleted, 0, "a key with an open reject is never deleted");
+    stage.db.execute("delete from content.film where id = 7").await;
+    assert_eq!(stage.succeed(id).await.rows_deleted, 1);
+    assert_eq!(stage.rejects().await, []);
+}
+
+#[rstest]
+#[case::by_a_foreign_key(
+    "alter table analytics.film add foreign key (id) references analytics.known",
+    "row.foreign_key"
+)]
+#[case::by_another_unique_index(
+    "insert into analytics.film (id, title) values (99, 'Film 7'); create unique index on analytics.film (title)",
+    "row.unique"
+)]
+#[case::by_a_trigger("create function analytics.refuse() returns trigger language plpgsql as $$ begin if new.id = 7 then raise 'no'; end if; return new; end $$;
+                      create trigger refuse before insert on analytics.film for each row execute function analytics.refuse()", "row.raised")]
+#[tokio::test]
+async fn what_only_the_merge_can_see_is_found_by_halves(#[case] rule: &str, #[case] code: &str) {
+    let stage = Stage::with_films(300).await;
+    stage.db.execute("create table analytics.known as select id from content.film where id <> 7; alter table analytics.known add primary key (id)").await;
+    let id = stage.pipeline(json!({"batch_size": 50, "reject_limit": 1, "first_load": "staged"})).await;
+    stage.db.execute(rule).await;
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_read, run.rows_written, run.rows_rejected), (300, 299, 1));
+    assert_eq!(stage.rejects().await, [(code.to_owned(), "[\"7\"]".to_owned())]);
+}
+
+#[rstest]
+#[case::read_in_a_stream("stream")]
+#[case::read_by_pages("keyset")]
+#[tokio::test]
+async fn a_row_without_a_key_is_a_reject(#[case] read: &str) {
+    let stage = Stage::with_films(25).await;
+    let query = "select nullif(id, 3) as id, title, rating, modified from content.film";
+    let id = stage
+        .pipeline(json!({"source_query": query, "read": read, "batch_size": 10, "reject_limit": 1}))
+        .await;
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_written, run.rows_rejected), (24, 1));
+    assert_eq!(stage.rejects().await, [("row.null_key".to_owned(), "[null]".to_owned())]);
+}
+
+#[rstest]
+#[case::in_one_batch(100)]
+#[case::at_the_edge_of_two_batches(5)]
+#[tokio::test]
+async fn a_key_that_comes_twice_without_an_order_is_a_reject(#[case] batch_size: i32) {
+    let stage = Stage::with_films(20).await;
+    let query =
+        "select id, title, rating, modified from content.film union all select 5, 'again', null, null";
+    let id =
+        stage.pipeline(json!({"source_query": query, "batch_size": batch_size, "reject_limit": 1})).await;
+    let run = stage.succeed(id).await;
+    assert_eq!(stage.rejects().await, [("row.duplicate_key".to_owned(), "[\"5\"]".to_owned())]);
+    assert_eq!(stage.count("analytics.film where id <> 5").await, 19);
+    let attempts = stage.store.attempts(run.id).await.unwrap();
+    let codes: Vec<_> = attempts.iter().map(|attempt| attempt.error_code.as_deref()).collect();
+    assert_eq!(codes, [Some("sink.duplicate_key"), None], "begun directly, gone on through staging");
+    assert_eq!(stage.succeed(id).await.rows_rejected, 1, "and through staging from the start");
+}
+
+#[tokio::test]
+async fn of_rows_with_one_key_the_last_by_the_cursor_counts() {
+    let stage = Stage::with_films(20).await;
+    let query =
+        "select id, title, rating, modified from content.film union all select 5, 'newer', null, now()
+                 union all select 9, 'older', null, '2000-01-01'";
+    for batch_size in [3, 100] {
+        let id = stage
+            .pipeline(
+                json!({"name": format!("film{batch_size}"), "source_query": query, "batch_size": batch_size,
+                             "incremental_key": "modified", "incremental_id_key": "id"}),
+            )
+            .await;
+        stage.succeed(id).await;
+        let titles: String = stage
+            .db
+            .value("select string_agg(title, ', ' order by id) from analytics.film where id in (5, 9)")
+            .await;
+        assert_eq!(titles, "newer, Film 9", "in batches of {batch_size}");
+    }
+}
+
+#[tokio::test]
+async fn keys_that_are_equal_only_to_the_mart_are_rejects_too() {
+    let stage = Stage::empty().await;
+    stage
+        .db
+        .execute(
+            "create schema content; create schema analytics;
+             create table content.price (k numeric primary key, v int); insert into content.price values (1.001, 1), (1.004, 2), (2.5, 3);
+             create table analytics.price (k numeric(10,2) primary key, v int); insert into analytics.price values (1.00, 1)",
+        )
+        .await;
+    for batch_size in [1, 100] {
+        let id = stage
+            .pipeline(json!({"name": format!("price{batch_size}"), "source_query": null, "source_table": "content.price",
+                             "target_table": "analytics.price", "batch_size": batch_size, "reject_limit": 2}))
+            .await;
+        let run = stage.succeed(id).await;
+        assert_eq!(stage.count("analytics.price").await, 2, "{run:?}");
+        assert!(stage.rejects().await.iter().all(|(code, _)| code == "row.duplicate_key"));
+        assert!(!stage.rejects().await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn rejects_are_read_again_at_the_source_and_the_checkpoint_stays() {
+    let stage = with_a_bad_film(30).await;
+    let id = stage
+        .pipeline(json!({"mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id", "reject_limit": 1}))
+        .await;
+    stage.succeed(id).await;
+    let before = stage.checkpoint().await;
+    // Mended without a new stamp: no pass would ever read it again.
+    stage.db.execute("update content.film set title = 'short' where id = 7").await;
+    let keys = stage.store.reject_keys(id, &RejectChoice::default()).await.unwrap();
+    let run = stage.request_keys(id, json!(keys)).await;
+    stage.runner().drain().await.unwrap();
+    let run = stage.run_record(run).await;
+    assert_eq!((run.status, run.rows_read, run.rows_written), (RunStatus::Success, 1, 1), "{:?}", run.error);
+    assert_eq!(stage.rejects().await, []);
+    assert_eq!(stage.differences().await, 0);
+    assert_eq!(stage.checkpoint().await, before);
+}
+
+#[tokio::test]
+async fn a_backfill_writes_what_is_there_and_deletes_what_is_gone() {
+    let stage = Stage::with_films(30).await;
+    let id = stage.full(10).await;
+    stage.succeed(id).await;
+    stage.db.execute("update content.film set title = 'New' where id in (1, 2); delete from content.film where id in (3, 4)").await;
+    let run = stage.request_keys(id, json!([[1], [3], ["4"], [77]])).await;
+    stage.runner().drain().await.unwrap();
+    let run = stage.run_record(run).await;
+    assert_eq!(
+        (run.status, run.rows_read, run.rows_written, run.rows_deleted),
+        (RunStatus::Success, 1, 1, 2),
+        "{:?}",
+        run.error
+    );
+    let titles: String =
+        stage.db.value("select string_agg(title, ', ' order by id) from analytics.film where id < 6").await;
+    assert_eq!(titles, "New, Film 2, Film 5", "no other key is touched");
+}
+
+#[tokio::test]
+async fn a_backfill_of_keys_with_the_wrong_number_of_columns_is_refused() {
+    let stage = Stage::with_films(3).await;
+    let id = stage.full(10).await;
+    let run = stage.request_keys(id, json!([[1, 2]])).await;
+    stage.runner().drain().await.unwrap();
+    assert_eq!(stage.run_record(run).await.error_code.as_deref(), Some("backfill.key"));
+}

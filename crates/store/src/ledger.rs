@@ -1,0 +1,102 @@
+//! Batches entered by sinks that cannot enter them in a transaction of their own.
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use sqlx::Row;
+use uuid::Uuid;
+use vitrina_core::{Committed, Entry, Lease, Ledger, OpenReject, Outcome, Result, State};
+
+use crate::steps::hold;
+use crate::{Error, Store};
+
+#[async_trait]
+impl Ledger for Store {
+    async fn commit(&self, entry: &Entry<'_>) -> Result<Committed> {
+        Ok(commit(self, entry).await?)
+    }
+
+    async fn adopt(&self, lease: &Lease, state: &State) -> Result<()> {
+        Ok(adopt(self, lease, state).await?)
+    }
+
+    async fn keep_rejects(&self, lease: &Lease, outcome: &Outcome) -> Result<u64> {
+        Ok(keep_rejects(self, lease, outcome).await?)
+    }
+
+    async fn open_rejects(&self, lease: &Lease) -> Result<Vec<OpenReject>> {
+        Ok(open_rejects(self, lease).await?)
+    }
+}
+
+async fn commit(store: &Store, entry: &Entry<'_>) -> crate::Result<Committed> {
+    let row = sqlx::query("select new_version, interrupted from etl.commit_batch($1, $2, $3, $4, $5, $6)")
+        .bind(entry.lease.pipeline.0)
+        .bind(entry.lease.owner.0)
+        .bind(entry.lease.token.0)
+        .bind(entry.from_version)
+        .bind(json!(entry.checkpoint))
+        .bind(json!(entry.outcome))
+        .fetch_one(&store.pool)
+        .await?;
+    Ok(Committed { version: row.try_get("new_version")?, interrupted: row.try_get("interrupted")? })
+}
+
+async fn adopt(store: &Store, lease: &Lease, state: &State) -> crate::Result<()> {
+    let mut tx = store.pool.begin().await?;
+    hold(&mut tx, lease).await?;
+    sqlx::query(
+        "update etl.etl_state set checkpoint = $2, version = $3, updated_at = clock_timestamp() where pipeline_id = $1",
+    )
+    .bind(lease.pipeline.0)
+    .bind(json!(state.checkpoint))
+    .bind(state.version)
+    .execute(&mut *tx)
+    .await?;
+    Ok(tx.commit().await?)
+}
+
+/// Closes none: that is the commit's.
+async fn keep_rejects(store: &Store, lease: &Lease, outcome: &Outcome) -> crate::Result<u64> {
+    let rejects = Outcome { closed: Vec::new(), close_others: false, ..outcome.clone() };
+    let mut tx = store.pool.begin().await?;
+    hold(&mut tx, lease).await?;
+    let open: i64 =
+        sqlx::query_scalar("select etl.keep_rejects(id, run_id, $2) from etl.etl_pipelines where id = $1")
+            .bind(lease.pipeline.0)
+            .bind(json!(rejects))
+            .fetch_one(&mut *tx)
+            .await?;
+    tx.commit().await?;
+    Ok(open.unsigned_abs())
+}
+
+async fn open_rejects(store: &Store, lease: &Lease) -> crate::Result<Vec<OpenReject>> {
+    let rows: Vec<(Value, bool, Option<Uuid>)> = sqlx::query_as(
+        "select key, acknowledged_at is not null, load_id from etl.etl_rejects where pipeline_id = $1 order by key_hash",
+    )
+    .bind(lease.pipeline.0)
+    .fetch_all(&store.pool)
+    .await?;
+    let reject = |(key, acknowledged, load)| OpenReject { key, acknowledged, load };
+    Ok(rows.into_iter().map(reject).collect())
+}
+
+impl From<Error> for vitrina_core::Error {
+    fn from(error: Error) -> Self {
+        let raised = match &error {
+            Error::Database(sqlx::Error::Database(refusal)) => refusal.code().map(|code| code.into_owned()),
+            _ => None,
+        };
+        match (raised.as_deref(), error) {
+            (Some("VT001"), _) | (_, Error::LeaseLost) => Self::lease_lost(),
+            (Some("VT002"), _) => Self::checkpoint_moved(),
+            (_, error) if error.is_connection() => {
+                Self::release("meta_store.connection_lost", error.to_string()).caused_by(error)
+            }
+            (_, error) if error.is_busy() => {
+                Self::retry("meta_store.busy", error.to_string()).caused_by(error)
+            }
+            (_, error) => Self::fix("meta_store.refused", error.to_string()).caused_by(error),
+        }
+    }
+}
