@@ -56,6 +56,9 @@ async fn impossible_states_are_refused_by_the_database() {
         ("a batch size of nothing", check, format!("update etl.etl_pipelines set batch_size = 0 where id = '{id}'")),
         ("an incremental pipeline without a key", check, format!("update etl.etl_pipelines set mode = 'incremental' where id = '{id}'")),
         ("an unknown status", "VT003", format!("update etl.etl_pipelines set status = 'SLEEPING' where id = '{id}'")),
+        ("a negative limit of rejects", check, format!("update etl.etl_pipelines set reject_limit = -1 where id = '{id}'")),
+        ("an unknown way of reading", check, format!("update etl.etl_pipelines set read = 'offset' where id = '{id}'")),
+        ("an unknown first load", check, format!("update etl.etl_pipelines set first_load = 'truncate' where id = '{id}'")),
         ("a task that is neither SQL nor PYTHON", check,
          format!("insert into etl.etl_pipeline_tasks (pipeline_id, order_index, task_type, body) values ('{id}', 1, 'BASH', 'ls')")),
         ("a task with an empty body", check,
@@ -63,6 +66,9 @@ async fn impossible_states_are_refused_by_the_database() {
         ("a run that failed without an error", check,
          format!("insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, status, finished_at)
                   values (gen_random_uuid(), '{id}', 'api', 'full', '{{}}', 'FAILED', now())")),
+        ("a backfill whose keys are no list", check,
+         format!("insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, keys)
+                  values (gen_random_uuid(), '{id}', 'api', 'full', '{{}}', '{{}}')")),
         ("a closed run without an end", check,
          format!("insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, status)
                   values (gen_random_uuid(), '{id}', 'api', 'full', '{{}}', 'SUCCESS')")),
@@ -97,14 +103,14 @@ async fn a_mart_login_may_commit_a_batch_and_nothing_else_in_etl() {
         .db
         .execute(&format!(
             "create role {role} login password 'secret'; grant usage on schema etl to {role};
-             grant execute on function etl.commit_batch(uuid, uuid, bigint, bigint, jsonb, jsonb, jsonb) to {role}"
+             grant execute on function etl.commit_batch(uuid, uuid, bigint, bigint, jsonb, jsonb) to {role}"
         ))
         .await;
     let client = stage.db.client().await;
     client.batch_execute(&format!("set role {role}")).await.unwrap();
     let denied = client.batch_execute("update etl.etl_state set version = 7").await.unwrap_err();
     assert_eq!(denied.code().unwrap().code(), "42501");
-    let call = "select etl.commit_batch(gen_random_uuid(), gen_random_uuid(), 1, 0, '{}', '{}', '[]')";
+    let call = "select etl.commit_batch(gen_random_uuid(), gen_random_uuid(), 1, 0, '{}', '{}')";
     let fenced = client.batch_execute(call).await.unwrap_err();
     assert_eq!(fenced.code().unwrap().code(), "VT001");
     client.batch_execute("reset role").await.unwrap();

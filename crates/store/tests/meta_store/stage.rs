@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use uuid::Uuid;
-use vitrina_core::{Event, Lease, Lifecycle, OnActive, Pipeline, PipelineId, Status};
-use vitrina_store::{Claim, PipelineRecord, PipelineRef, RunRequest, RunnerAbilities, Store};
+use vitrina_core::{
+    Counts, Event, Lease, Lifecycle, OnActive, Outcome, Pipeline, PipelineId, Reject, RunId, Status,
+};
+use vitrina_store::{Claim, PipelineRecord, PipelineRef, RunRecord, RunRequest, RunnerAbilities, Store};
 use vitrina_testbed::Database;
 
 pub(crate) struct Stage {
@@ -41,6 +43,35 @@ impl Stage {
 
     pub(crate) async fn claim(&self) -> Option<Claim> {
         self.store.claim(&runner("tester"), LEASE).await.unwrap()
+    }
+
+    /// Asks for a run and claims it.
+    pub(crate) async fn begin(&self, id: PipelineId) -> Claim {
+        self.request(id).await;
+        self.claim().await.expect("something to claim")
+    }
+
+    pub(crate) async fn run(&self, id: RunId) -> RunRecord {
+        self.store.run(id).await.unwrap().expect("a run")
+    }
+
+    /// As the mart's transaction does it; refused with an SQLSTATE.
+    pub(crate) async fn commit(
+        &self,
+        lease: &Lease,
+        from_version: i64,
+        outcome: &Outcome,
+    ) -> Result<(), String> {
+        let checkpoint = json!({"position": {"done": {"bound": ["9"]}}});
+        let sql = format!(
+            "select etl.commit_batch('{}', '{}', {}, {from_version}, '{checkpoint}', '{}')",
+            lease.pipeline,
+            lease.owner.0,
+            lease.token,
+            json!(outcome)
+        );
+        let client = self.db.client().await;
+        client.batch_execute(&sql).await.map_err(|error| error.code().unwrap().code().to_owned())
     }
 
     /// A pipeline of its own, brought into a state by the events that lead there.
@@ -80,6 +111,22 @@ pub(crate) fn runner(name: &str) -> RunnerAbilities {
         connections: vec!["cinema".into(), "marts".into()],
         python_tasks: vec![],
     }
+}
+
+/// Ten rows of which one is refused.
+pub(crate) fn ten_rows() -> Outcome {
+    let counts =
+        Counts { read: 10, inserted: 4, updated: 3, unchanged: 2, deleted: 1, rejected: 1, bytes: 99 };
+    Outcome { counts, ..refusing(1, [reject("7", "row.bad")]) }
+}
+
+pub(crate) fn refusing(reject_limit: i64, rejects: impl IntoIterator<Item = Reject>) -> Outcome {
+    Outcome { reject_limit, rejects: rejects.into_iter().collect(), ..Outcome::default() }
+}
+
+pub(crate) fn reject(key: &str, code: &str) -> Reject {
+    let message = format!("{code}: no place for it");
+    Reject { key: json!([key]), code: code.to_owned(), message, row: json!({"id": key}) }
 }
 
 pub(crate) fn pipeline(name: &str) -> Pipeline {

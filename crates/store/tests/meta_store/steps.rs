@@ -74,7 +74,7 @@ async fn a_run_keeps_the_configuration_it_was_requested_with() {
 async fn one_idempotency_key_is_one_run() {
     let stage = Stage::new().await;
     let id = stage.create("film_dim").await;
-    let request = RunRequest { mode: None, idempotency_key: Some("airflow-7".into()) };
+    let request = RunRequest { idempotency_key: Some("airflow-7".into()), ..RunRequest::default() };
     let first = stage.store.request_run(id, OnActive::Reject, &request).await.unwrap().run;
     let claim = stage.claim().await.unwrap();
     stage.store.finish(&claim.lease).await.unwrap();
@@ -89,7 +89,7 @@ async fn a_request_after_the_open_run_starts_when_that_ends_and_keeps_its_mode()
     let id = stage.create("film_dim").await;
     stage.request(id).await;
     let claim = stage.claim().await.unwrap();
-    let full = RunRequest { mode: Some(Mode::Full), idempotency_key: None };
+    let full = RunRequest { mode: Some(Mode::Full), ..RunRequest::default() };
     stage.store.request_run(id, OnActive::After, &full).await.unwrap();
     let done = stage.store.finish(&claim.lease).await.unwrap();
     assert_eq!(done.pipeline.status, Status::RunRequested);
@@ -173,7 +173,7 @@ async fn requested_full_of_an_incremental_pipeline(stage: &Stage) -> PipelineId 
     incremental.mode = Mode::Incremental;
     incremental.incremental_key = Some("modified".into());
     let id = stage.store.create_pipeline(&incremental).await.unwrap().config.id;
-    let full = RunRequest { mode: Some(Mode::Full), idempotency_key: None };
+    let full = RunRequest { mode: Some(Mode::Full), ..RunRequest::default() };
     stage.store.request_run(id, OnActive::Join, &full).await.unwrap();
     id
 }
