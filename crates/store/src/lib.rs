@@ -25,7 +25,7 @@ pub use claims::{Claim, Pulse, RunnerAbilities};
 pub use error::{Error, Result};
 pub use migrations::SchemaState;
 pub use pipelines::{PipelineRecord, PipelineRef};
-pub use rejects::{RejectChoice, RejectGroup, RejectRecord};
+pub use rejects::{RejectChoice, RejectCursor, RejectGroup, RejectRecord};
 pub use runners::RunnerRecord;
 pub use runs::{AttemptRecord, RunRecord, StateRecord};
 pub use steps::{RunRequest, StepDone, Trigger};

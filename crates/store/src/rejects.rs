@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use vitrina_core::{PipelineId, RunId};
 
-use crate::{Result, Store};
+use crate::{LOCK_TIMEOUT, Result, Store};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RejectRecord {
@@ -18,6 +18,19 @@ pub struct RejectRecord {
     pub row: Value,
     pub rejected_at: Timestamp,
     pub acknowledged_at: Option<Timestamp>,
+}
+
+/// Where a page of rejects ended. It holds when that reject is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectCursor {
+    pub rejected_at: Timestamp,
+    pub key_hash: String,
+}
+
+impl From<&RejectRecord> for RejectCursor {
+    fn from(last: &RejectRecord) -> Self {
+        Self { rejected_at: last.rejected_at, key_hash: last.key_hash.clone() }
+    }
 }
 
 /// Rejects that share a reason.
@@ -42,26 +55,25 @@ const CHOSEN: &str =
     "pipeline_id = $1 and ($2::text is null or code = $2) and ($3::text[] is null or key_hash = any($3))";
 
 impl Store {
-    /// Newest first, after those up to and including `after`, which is the last key hash of the page before.
+    /// Newest first.
     pub async fn rejects(
         &self,
         pipeline: PipelineId,
         choice: &RejectChoice,
-        after: Option<&str>,
+        after: Option<&RejectCursor>,
         limit: i64,
     ) -> Result<Vec<RejectRecord>> {
         let sql = format!(
             "select to_jsonb(r) from etl.etl_rejects r
-              where {CHOSEN} and ($4::text is null
-                    or (rejected_at, key_hash) < (select rejected_at, key_hash from etl.etl_rejects
-                                                   where pipeline_id = $1 and key_hash = $4))
-              order by rejected_at desc, key_hash desc limit $5"
+              where {CHOSEN} and ($4::text is null or (rejected_at, key_hash) < ($4::timestamptz, $5))
+              order by rejected_at desc, key_hash desc limit $6"
         );
         let documents: Vec<Value> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
             .bind(pipeline.0)
             .bind(&choice.code)
             .bind(&choice.keys)
-            .bind(after)
+            .bind(after.map(|cursor| cursor.rejected_at.to_string()))
+            .bind(after.map(|cursor| cursor.key_hash.as_str()))
             .bind(limit)
             .fetch_all(&self.pool)
             .await?;
@@ -84,12 +96,9 @@ impl Store {
 
     /// They stay, and no longer count against the pipeline's limit. Answers how many there are.
     pub async fn acknowledge_rejects(&self, pipeline: PipelineId, choice: &RejectChoice) -> Result<u64> {
-        self.change_rejects(
-            pipeline,
-            choice,
-            "update etl.etl_rejects set acknowledged_at = coalesce(acknowledged_at, clock_timestamp())",
-        )
-        .await
+        let change =
+            "update etl.etl_rejects set acknowledged_at = coalesce(acknowledged_at, clock_timestamp())";
+        self.change_rejects(pipeline, choice, change).await
     }
 
     /// Forgets them. A row that is refused again comes back. Answers how many there were.
@@ -97,28 +106,39 @@ impl Store {
         self.change_rejects(pipeline, choice, "delete from etl.etl_rejects").await
     }
 
-    /// In the order of their keys, as commits of batches take them.
+    /// Behind the pipeline's row, as commits of batches are: two orders of locks would deadlock.
     async fn change_rejects(&self, pipeline: PipelineId, choice: &RejectChoice, change: &str) -> Result<u64> {
-        let sql = format!(
-            "with chosen as materialized (select key_hash from etl.etl_rejects where {CHOSEN} order by key_hash for update)
-             {change} where pipeline_id = $1 and key_hash in (select key_hash from chosen)"
-        );
+        let mut tx = self.pool.begin().await?;
+        sqlx::query(LOCK_TIMEOUT).execute(&mut *tx).await?;
+        sqlx::query("select 1 from etl.etl_pipelines where id = $1 for no key update")
+            .bind(pipeline.0)
+            .execute(&mut *tx)
+            .await?;
+        let sql = format!("{change} where {CHOSEN}");
         let changed = sqlx::query(sqlx::AssertSqlSafe(sql))
             .bind(pipeline.0)
             .bind(&choice.code)
             .bind(&choice.keys)
-            .execute(&self.pool)
+            .execute(&mut *tx)
             .await?;
+        tx.commit().await?;
         Ok(changed.rows_affected())
     }
 
-    /// The keys to read again, oldest first.
-    pub async fn reject_keys(&self, pipeline: PipelineId, choice: &RejectChoice) -> Result<Vec<Value>> {
-        let sql = format!("select key from etl.etl_rejects where {CHOSEN} order by rejected_at, key_hash");
+    /// The keys to read again, oldest reject first.
+    pub async fn reject_keys(
+        &self,
+        pipeline: PipelineId,
+        choice: &RejectChoice,
+        limit: i64,
+    ) -> Result<Vec<Value>> {
+        let sql =
+            format!("select key from etl.etl_rejects where {CHOSEN} order by rejected_at, key_hash limit $4");
         Ok(sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
             .bind(pipeline.0)
             .bind(&choice.code)
             .bind(&choice.keys)
+            .bind(limit)
             .fetch_all(&self.pool)
             .await?)
     }

@@ -1,8 +1,11 @@
-//! The meta-store against a real Postgres: migrations, the states it refuses, steps, claims, fences.
+//! The meta-store against a real Postgres: migrations, the states it refuses, steps,
+//! claims, fences, rejects.
 #![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
 
 mod claims;
+mod ledger;
 mod migrations;
 mod refusals;
+mod rejects;
 mod stage;
 mod steps;

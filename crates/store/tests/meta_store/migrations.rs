@@ -2,8 +2,11 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use sqlx::migrate::Migrator;
-use vitrina_store::{Error, Store};
+use vitrina_store::{Error, RejectChoice, Store};
 use vitrina_testbed::Database;
+
+/// The migration that brings runs and rejects.
+const RUNS: usize = 2;
 
 async fn connect(db: &Database) -> Store {
     Store::connect(db.url(), "vitrina-test", 4).await.unwrap()
@@ -59,12 +62,17 @@ async fn a_filled_database_keeps_its_rows_through_every_migration() {
         let db = Database::fresh().await;
         migrate_only(&db, applied).await;
         db.execute("insert into etl.etl_pipelines (name, target_table, source_query) values ('kept', 'analytics.kept', 'select 1')").await;
+        if applied >= RUNS {
+            db.execute("insert into etl.etl_rejects (pipeline_id, key, run_id, code, message, row) select id, '[\"7\"]', id, 'row.bad', 'bad', '{}' from etl.etl_pipelines").await;
+        }
         let store = connect(&db).await;
         assert!(matches!(store.check_schema().await, Err(Error::SchemaOlder { .. })));
         store.migrate().await.unwrap();
         let kept = store.pipelines().await.unwrap();
         assert_eq!(kept.len(), 1, "after the first {applied}");
         assert_eq!(kept[0].config.name, "kept");
+        let rejects = store.rejects(kept[0].config.id, &RejectChoice::default(), None, 9).await.unwrap();
+        assert_eq!(rejects.len(), usize::from(applied >= RUNS), "after the first {applied}");
     }
 }
 
