@@ -9,6 +9,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 use vitrina_core::{Lifecycle, Pipeline, PipelineId, RunId, Status, Target, TargetName};
 
+use crate::runs::RUN_AS_DOCUMENT;
 use crate::{Error, Result, RunRecord, Store};
 
 /// How a person names a pipeline: by id or by name. A name is never a uuid.
@@ -63,19 +64,22 @@ impl PipelineRecord {
 }
 
 /// A pipeline as one JSON document: its columns, its plan, the open run's cancel flag, its last run.
-const AS_DOCUMENT: &str = "
-    to_jsonb(p)
-    || jsonb_build_object(
-        'plan', coalesce((select jsonb_agg(to_jsonb(t) order by t.order_index)
-                            from etl.etl_pipeline_tasks t where t.pipeline_id = p.id), '[]'),
-        'cancel_requested', coalesce((select r.cancel_requested from etl.etl_runs r where r.id = p.run_id), false),
-        'last_run', (select to_jsonb(r) - 'snapshot' from etl.etl_runs r where r.pipeline_id = p.id
-                      order by r.requested_at desc limit 1))";
+fn as_document() -> String {
+    format!(
+        "to_jsonb(p)
+         || jsonb_build_object(
+             'plan', coalesce((select jsonb_agg(to_jsonb(t) order by t.order_index)
+                                 from etl.etl_pipeline_tasks t where t.pipeline_id = p.id), '[]'),
+             'cancel_requested', coalesce((select r.cancel_requested from etl.etl_runs r where r.id = p.run_id), false),
+             'last_run', (select {RUN_AS_DOCUMENT} from etl.etl_runs r where r.pipeline_id = p.id
+                           order by r.requested_at desc limit 1))"
+    )
+}
 
 impl Store {
     /// All pipelines by name.
     pub async fn pipelines(&self) -> Result<Vec<PipelineRecord>> {
-        let sql = format!("select {AS_DOCUMENT} from etl.etl_pipelines p order by p.name");
+        let sql = format!("select {} from etl.etl_pipelines p order by p.name", as_document());
         let documents: Vec<Value> =
             sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_all(&self.pool).await?;
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
@@ -128,7 +132,7 @@ impl Store {
 }
 
 pub(crate) async fn find(connection: &mut PgConnection, reference: &PipelineRef) -> Result<PipelineRecord> {
-    let sql = format!("select {AS_DOCUMENT} from etl.etl_pipelines p where p.id = $1 or p.name = $2");
+    let sql = format!("select {} from etl.etl_pipelines p where p.id = $1 or p.name = $2", as_document());
     let (id, name) = match reference {
         PipelineRef::Id(id) => (Some(id.0), None),
         PipelineRef::Name(name) => (None, Some(name.as_str())),

@@ -14,9 +14,8 @@ pub struct RunRecord {
     pub status: RunStatus,
     pub trigger: Trigger,
     pub mode: Mode,
-    /// A backfill of these keys.
-    #[serde(default)]
-    pub keys: Option<Vec<Value>>,
+    /// A backfill of so many keys. The list itself may be long, and who lists or polls runs need not see it.
+    pub backfill_keys: Option<u64>,
     pub cancel_requested: bool,
     pub requested_at: Timestamp,
     pub started_at: Option<Timestamp>,
@@ -52,26 +51,39 @@ pub struct StateRecord {
     pub last_processed_id: Option<String>,
 }
 
+/// A run `r` as one JSON document, without what only its runner needs.
+pub(crate) const RUN_AS_DOCUMENT: &str =
+    "to_jsonb(r) - 'snapshot' - 'keys' || jsonb_build_object('backfill_keys', jsonb_array_length(r.keys))";
+
 impl Store {
     /// Newest first.
     pub async fn runs(&self, pipeline: PipelineId, limit: i64) -> Result<Vec<RunRecord>> {
-        let documents: Vec<Value> = sqlx::query_scalar(
-            "select to_jsonb(r) - 'snapshot' from etl.etl_runs r where pipeline_id = $1 order by requested_at desc limit $2",
-        )
-        .bind(pipeline.0)
-        .bind(limit)
-        .fetch_all(&self.pool)
-        .await?;
+        let sql = format!(
+            "select {RUN_AS_DOCUMENT} from etl.etl_runs r where pipeline_id = $1 order by requested_at desc limit $2"
+        );
+        let documents: Vec<Value> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .bind(pipeline.0)
+            .bind(limit)
+            .fetch_all(&self.pool)
+            .await?;
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
     }
 
     pub async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
+        let sql = format!("select {RUN_AS_DOCUMENT} from etl.etl_runs r where id = $1");
         let document: Option<Value> =
-            sqlx::query_scalar("select to_jsonb(r) - 'snapshot' from etl.etl_runs r where id = $1")
-                .bind(id.0)
-                .fetch_optional(&self.pool)
-                .await?;
+            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(id.0).fetch_optional(&self.pool).await?;
         Ok(document.map(serde_json::from_value).transpose()?)
+    }
+
+    /// What a backfill reads again.
+    pub async fn backfill_keys(&self, run: RunId) -> Result<Option<Vec<Value>>> {
+        let keys: Option<Value> = sqlx::query_scalar("select keys from etl.etl_runs where id = $1")
+            .bind(run.0)
+            .fetch_optional(&self.pool)
+            .await?
+            .flatten();
+        Ok(serde_json::from_value(keys.unwrap_or_default())?)
     }
 
     /// In the order they happened.

@@ -138,7 +138,7 @@ async fn step(
     if effect.open_run {
         run = Some(open_run(tx, &record, event, request).await?);
     }
-    if ending.drop_pass || drops_the_pass(before, next, event, effect) {
+    if ending.drop_pass || drops_the_pass(&record, next, event, effect) {
         drop_pass(tx, record.config.id).await?;
     }
     write_back(tx, &record, next, effect, request, run, ending).await?;
@@ -146,9 +146,14 @@ async fn step(
     Ok(StepDone { pipeline, before, run, effect })
 }
 
-/// A cancel drops the open pass and keeps what completed passes established.
-fn drops_the_pass(before: Lifecycle, next: Lifecycle, event: Event, effect: Effect) -> bool {
-    effect.close_run == Some(RunStatus::Cancelled) || (event == Event::Cancel && before.status != next.status)
+/// A cancel drops the open pass and keeps what completed passes established. A backfill has no part in
+/// the pass: cancelled, it leaves that to the run that goes on with it.
+fn drops_the_pass(record: &PipelineRecord, next: Lifecycle, event: Event, effect: Effect) -> bool {
+    let over = |run: &RunRecord| matches!(run.status, RunStatus::Success | RunStatus::Cancelled);
+    let of_backfill = record.last_run.as_ref().is_some_and(|run| run.backfill_keys.is_some() && !over(run));
+    let cancels = effect.close_run == Some(RunStatus::Cancelled)
+        || (event == Event::Cancel && record.status != next.status);
+    cancels && !of_backfill
 }
 
 async fn close_run(tx: &mut PgConnection, run: RunId, status: RunStatus, ending: &Ending<'_>) -> Result<()> {
@@ -205,7 +210,7 @@ async fn open_run(
     let paused = paused_run(record, event);
     sqlx::query(
         "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys)
-         values ($1, $2, $3, $4, $5, $6, $7)",
+         values ($1, $2, $3, $4, $5, $6, coalesce($7, (select keys from etl.etl_runs where id = $8)))",
     )
     .bind(run.0)
     .bind(config.id.0)
@@ -213,7 +218,8 @@ async fn open_run(
     .bind(mode(paused, record, &request).as_str())
     .bind(json!({"pipeline": config, "target": target}))
     .bind(&request.idempotency_key)
-    .bind(keys(paused, &request).map(Value::from))
+    .bind(request.keys.clone().map(Value::from))
+    .bind(carried(paused, &request).map(|run| run.0))
     .execute(&mut *tx)
     .await?;
     sqlx::query("update etl.etl_pipelines set connections_needed = $2, tasks_needed = $3 where id = $1")
@@ -237,20 +243,22 @@ fn pending(record: &PipelineRecord) -> Result<RunRequest> {
 }
 
 /// A resumed pipeline goes on with what was paused; so does one whose pause is taken back as it is reached.
+/// Where the data had ended by then, or no run was active, nothing was.
 fn paused_run(record: &PipelineRecord, event: Event) -> Option<&RunRecord> {
-    let resumes = record.status == Status::Paused
-        || (record.status == Status::PauseRequested && event != Event::DataEnd);
-    record.last_run.as_ref().filter(|_| resumes)
+    record.last_run.as_ref().filter(|run| match record.status {
+        Status::Paused => run.status == RunStatus::Paused,
+        Status::PauseRequested => event != Event::DataEnd,
+        _ => false,
+    })
 }
 
 fn mode(paused: Option<&RunRecord>, record: &PipelineRecord, request: &RunRequest) -> Mode {
     request.mode.or(paused.map(|run| run.mode)).unwrap_or(record.config.mode)
 }
 
-/// What is asked for anew is no backfill unless it says so.
-fn keys(paused: Option<&RunRecord>, request: &RunRequest) -> Option<Vec<Value>> {
-    let carried = paused.filter(|_| request.mode.is_none()).and_then(|run| run.keys.clone());
-    request.keys.clone().or(carried)
+/// The run whose keys go on. What is asked for anew is no backfill unless it says so.
+fn carried(paused: Option<&RunRecord>, request: &RunRequest) -> Option<RunId> {
+    paused.filter(|_| request.mode.is_none()).map(|run| run.id)
 }
 
 async fn drop_pass(tx: &mut PgConnection, id: PipelineId) -> Result<()> {

@@ -2,6 +2,7 @@
 //! claims, fences, rejects.
 #![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
 
+mod backfills;
 mod claims;
 mod ledger;
 mod migrations;
