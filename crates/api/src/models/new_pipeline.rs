@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
-use vitrina_core::{Capture, Mode, Pipeline, PipelineId, PipelineKind, TaskPlan};
+use vitrina_core::{Capture, FirstLoad, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, TaskPlan};
 
 use super::{Task, words};
 
@@ -53,6 +53,18 @@ pub(crate) struct NewPipeline {
     /// Highest share of the mart that one pass may delete.
     #[serde(default = "a_fifth")]
     delete_limit: f64,
+    /// Highest number of rejects that a run may add and nobody has acknowledged.
+    #[serde(default)]
+    #[schema(minimum = 0)]
+    reject_limit: i64,
+    /// How the source of a load is read.
+    #[serde(default = "auto")]
+    #[schema(value_type = words::ReadBy)]
+    read: ReadBy,
+    /// How a mart that is empty gets its first rows.
+    #[serde(default = "direct")]
+    #[schema(value_type = words::FirstLoad)]
+    first_load: FirstLoad,
     python_task: Option<String>,
     /// A task plan; where there is one it wins over `source_query`.
     #[serde(default)]
@@ -86,6 +98,9 @@ impl NewPipeline {
             capture: self.capture,
             late_window_seconds: self.late_window_seconds,
             delete_limit: self.delete_limit,
+            reject_limit: self.reject_limit,
+            read: self.read,
+            first_load: self.first_load,
             python_task: self.python_task,
             plan: TaskPlan::new(self.tasks.into_iter().map(Into::into).collect()),
         }
@@ -118,4 +133,10 @@ fn ten_minutes() -> i64 {
 }
 fn a_fifth() -> f64 {
     0.2
+}
+fn auto() -> ReadBy {
+    ReadBy::Auto
+}
+fn direct() -> FirstLoad {
+    FirstLoad::Direct
 }

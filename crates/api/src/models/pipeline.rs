@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 use uuid::Uuid;
-use vitrina_core::{Capture, Mode, PipelineKind, Status};
+use vitrina_core::{Capture, FirstLoad, Mode, PipelineKind, ReadBy, Status};
 use vitrina_store::{PipelineRecord, StateRecord};
 
 use super::{Run, Task, words};
@@ -76,6 +76,11 @@ pub(crate) struct PipelineDetail {
     capture: Capture,
     late_window_seconds: i64,
     delete_limit: f64,
+    reject_limit: i64,
+    #[schema(value_type = words::ReadBy)]
+    read: ReadBy,
+    #[schema(value_type = words::FirstLoad)]
+    first_load: FirstLoad,
     python_task: Option<String>,
     tasks: Vec<Task>,
 }
@@ -96,6 +101,9 @@ impl From<PipelineRecord> for PipelineDetail {
             capture: config.capture,
             late_window_seconds: config.late_window_seconds,
             delete_limit: config.delete_limit,
+            reject_limit: config.reject_limit,
+            read: config.read,
+            first_load: config.first_load,
             python_task: config.python_task,
             tasks: config.plan.tasks.into_iter().map(Task::from).collect(),
         }

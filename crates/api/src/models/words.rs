@@ -20,4 +20,4 @@ macro_rules! documented {
     )+ };
 }
 
-documented!(Capture, Mode, OnActive, PipelineKind, RunStatus, Status);
+documented!(Capture, FirstLoad, Mode, OnActive, PipelineKind, ReadBy, RunStatus, Status);

@@ -23,7 +23,7 @@ pub(crate) async fn request(
     let pipeline = app.store.pipeline(reference).await?.config;
     let id = pipeline.id;
     check_mode(app, pipeline, order.mode)?;
-    let request = RunRequest { mode: order.mode, idempotency_key };
+    let request = RunRequest { mode: order.mode, keys: None, idempotency_key };
     let on_active = order.on_active.unwrap_or(OnActive::Join);
     let done = app.store.request_run(id, on_active, &request).await?;
     let run = done.run.ok_or(Error::Internal("an accepted request has no run"))?;

@@ -24,6 +24,21 @@ async fn a_created_pipeline_has_the_defaults_of_the_table() {
 }
 
 #[tokio::test]
+async fn a_pipeline_says_how_it_is_read_first_loaded_and_how_many_rows_may_be_refused() {
+    let app = App::start().await;
+    let mut body = json!({"name": "films", "target_table": "analytics.film_dim", "source_query": QUERY,
+                          "reject_limit": 25, "read": "keyset", "first_load": "staged"});
+    let created = app.post_json("/pipelines", &body).await.assert(201).body;
+    let shown = app.get("/pipelines/films").await.assert(200).body;
+    for field in ["reject_limit", "read", "first_load"] {
+        assert_eq!((&created[field], &shown[field]), (&body[field], &body[field]), "{field}");
+    }
+    body["reject_limit"] = json!(-1);
+    let answer = app.post_json("/pipelines", &body).await.assert_problem(422, "pipeline.invalid");
+    assert_eq!(answer.faults(), [("/reject_limit", "pipeline.reject_limit")]);
+}
+
+#[tokio::test]
 async fn a_pipeline_is_found_by_id_and_by_name_at_every_spelling_of_its_path() {
     let app = App::start().await;
     let created = app.create_pipeline("фильмы.v1").await;
@@ -98,6 +113,7 @@ async fn all_broken_rules_are_reported_at_once() {
     let app = App::start().await;
     let body = json!({
         "name": "a b", "target_table": "auth.users", "batch_size": 0, "mode": "incremental", "delete_limit": 2,
+        "reject_limit": -1,
         "source_query": "select id\n  from auth.users", "source_table": "content.film_work; drop table x",
     });
     let answer = app.post_json("/pipelines", &body).await.assert_problem(422, "pipeline.invalid");
@@ -108,6 +124,7 @@ async fn all_broken_rules_are_reported_at_once() {
         "/batch_size",
         "/incremental_key",
         "/delete_limit",
+        "/reject_limit",
         "/source_query",
         "/source_table",
     ] {
