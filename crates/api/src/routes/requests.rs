@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::error::Result;
 use crate::extract::{IdempotencyKey, OptionalBody, PipelinePath};
 use crate::models::{PipelineStatus, Reason, RunAccepted, RunOrder};
-use crate::services::runs;
+use crate::services::requests;
 
 /// Let a pipeline run again
 #[utoipa::path(post, path = "/pipelines/{p}/enable", tag = "requests", operation_id = "enable_pipeline",
@@ -26,7 +26,7 @@ pub(super) async fn enable(
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
 ) -> Result<Json<PipelineStatus>> {
-    let done = runs::change(&app, &actor, &reference, Event::Enable, None).await?;
+    let done = requests::change(&app, &actor, &reference, Event::Enable, None).await?;
     Ok(Json(done.pipeline.into()))
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn disable(
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
 ) -> Result<Json<PipelineStatus>> {
-    let done = runs::change(&app, &actor, &reference, Event::Disable, None).await?;
+    let done = requests::change(&app, &actor, &reference, Event::Disable, None).await?;
     Ok(Json(done.pipeline.into()))
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn run(
     IdempotencyKey(key): IdempotencyKey,
     OptionalBody(order): OptionalBody<RunOrder>,
 ) -> Result<Response> {
-    let accepted = runs::request(&app, &actor, &reference, &order, key).await?;
+    let accepted = requests::run(&app, &actor, &reference, &order, key).await?;
     let location = format!("/api/v1/runs/{}", accepted.run_id);
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(accepted)).into_response())
 }
@@ -80,7 +80,7 @@ pub(super) async fn pause(
     PipelinePath(reference): PipelinePath,
     OptionalBody(Reason { reason }): OptionalBody<Reason>,
 ) -> Result<(StatusCode, Json<PipelineStatus>)> {
-    let done = runs::change(&app, &actor, &reference, Event::Pause, reason.as_deref()).await?;
+    let done = requests::change(&app, &actor, &reference, Event::Pause, reason.as_deref()).await?;
     let was_paused = done.before.status == Status::Paused;
     let status = if was_paused { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((status, Json(done.pipeline.into())))
@@ -98,6 +98,6 @@ pub(super) async fn cancel(
     PipelinePath(reference): PipelinePath,
     OptionalBody(Reason { reason }): OptionalBody<Reason>,
 ) -> Result<(StatusCode, Json<PipelineStatus>)> {
-    let done = runs::change(&app, &actor, &reference, Event::Cancel, reason.as_deref()).await?;
+    let done = requests::change(&app, &actor, &reference, Event::Cancel, reason.as_deref()).await?;
     Ok((StatusCode::ACCEPTED, Json(done.pipeline.into())))
 }
