@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow_schema::{Field, Schema, SchemaRef};
 
 use crate::Kind;
+use crate::kind::PG_OID;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
@@ -24,7 +25,7 @@ impl Column {
     }
 
     fn field(&self) -> Field {
-        let metadata = HashMap::from([("pg_oid".to_owned(), self.oid.to_string())]);
+        let metadata = HashMap::from([(PG_OID.to_owned(), self.oid.to_string())]);
         Field::new(&self.name, self.kind().arrow_type(), true).with_metadata(metadata)
     }
 
@@ -61,11 +62,12 @@ mod tests {
 
     const INT8: u32 = 20;
     const NUMERIC: u32 = 1700;
+    const INET: u32 = 869;
 
     #[test]
     fn a_type_without_an_arrow_form_is_selected_as_text_under_its_own_name() {
-        let columns = [Column::new("id", INT8), Column::new("price", NUMERIC)];
-        assert_eq!(select_list(&columns), r#""id", "price"::text as "price""#);
+        let columns = [Column::new("id", INT8), Column::new("price", NUMERIC), Column::new("host", INET)];
+        assert_eq!(select_list(&columns), r#""id", "price", "host"::text as "host""#);
     }
 
     #[test]

@@ -8,19 +8,18 @@ use arrow_schema::SchemaRef;
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::builder::Builder;
-use crate::{Column, Error, NULL, Result, SIGNATURE, TRAILER, arrow_schema};
+use crate::frame::{after_fields, after_header, next_field, split};
+use crate::{Column, Error, Result, TRAILER, arrow_schema};
 
-/// Postgres allocates no longer string, so it sends no longer row.
-const MAX_ROW_BYTES: usize = (1 << 30) - 1;
 /// With one more row on top, Arrow's 32-bit offsets still suffice.
 const MAX_BATCH_BYTES: usize = 1 << 30;
-/// Flags a reader must know; none is in use since Postgres 12 ended row oids.
-const CRITICAL_FLAGS: u32 = 0xffff_0000;
 
 /// Collects rows until they are taken. An error ends it: what it holds is then lost.
 pub struct Decoder {
     schema: SchemaRef,
     builders: Vec<Builder>,
+    /// What a row takes whose values are all NULL.
+    slots: usize,
     stage: Stage,
     /// Bytes that came with a chunk and do not make a whole row yet.
     rest: BytesMut,
@@ -38,9 +37,11 @@ enum Stage {
 
 impl Decoder {
     pub fn new(columns: &[Column]) -> Self {
+        let builders: Vec<_> = columns.iter().map(|column| Builder::new(column.kind())).collect();
         Self {
             schema: arrow_schema(columns),
-            builders: columns.iter().map(|column| Builder::new(column.kind())).collect(),
+            slots: builders.iter().map(Builder::slot).sum(),
+            builders,
             stage: Stage::Header,
             rest: BytesMut::new(),
             rows: 0,
@@ -58,7 +59,7 @@ impl Decoder {
         self.rows
     }
 
-    /// Size of those rows on the wire.
+    /// What those rows take on the wire or decoded, whichever is more.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -162,19 +163,21 @@ impl Decoder {
             return Err(Error::FieldCount { expected: self.builders.len(), found: count });
         }
         let Some(rest) = after_fields(fields, self.builders.len())? else { return Ok(false) };
-        self.append(&mut fields)?;
+        let decoded = self.append(&mut fields)?;
         self.rows += 1;
-        self.bytes += input.len() - rest.len();
+        self.bytes += decoded.max(input.len() - rest.len());
         *input = rest;
         Ok(true)
     }
 
-    fn append(&mut self, fields: &mut &[u8]) -> Result<()> {
+    /// Appends a row and answers the bytes it takes decoded.
+    fn append(&mut self, fields: &mut &[u8]) -> Result<usize> {
+        let mut bytes = self.slots;
         for (index, builder) in self.builders.iter_mut().enumerate() {
             let field = next_field(fields)?.expect("after_fields saw the whole row");
-            builder.append(field).map_err(|flaw| flaw.of(self.schema.field(index).name()))?;
+            bytes += builder.append(field).map_err(|flaw| flaw.of(self.schema.field(index).name()))?;
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// A row may be half appended by now: nothing here is to be taken any more.
@@ -193,54 +196,4 @@ impl fmt::Debug for Decoder {
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()
     }
-}
-
-fn after_header(input: &[u8]) -> Result<Option<&[u8]>> {
-    let known = input.len().min(SIGNATURE.len());
-    if input[..known] != SIGNATURE[..known] {
-        return Err(Error::Malformed("it does not begin with the signature of COPY BINARY"));
-    }
-    let Some((flags, rest)) = input.get(SIGNATURE.len()..).and_then(split) else { return Ok(None) };
-    if u32::from_be_bytes(flags) & CRITICAL_FLAGS != 0 {
-        return Err(Error::Malformed("its header has flags that are not known"));
-    }
-    let Some((length, rest)) = split(rest) else { return Ok(None) };
-    let length = usize::try_from(i32::from_be_bytes(length))
-        .map_err(|_| Error::Malformed("its header extension has a negative length"))?;
-    Ok(rest.get(length..))
-}
-
-/// What follows a row, or `None` when the row is not complete.
-fn after_fields(fields: &[u8], count: usize) -> Result<Option<&[u8]>> {
-    let mut rest = fields;
-    for _ in 0..count {
-        if next_field(&mut rest)?.is_none() {
-            return Ok(None);
-        }
-        if fields.len() - rest.len() > MAX_ROW_BYTES {
-            return Err(Error::Malformed("a row is longer than postgres can send"));
-        }
-    }
-    Ok(Some(rest))
-}
-
-/// The outer `None` is a field that is not complete, the inner one a NULL.
-fn next_field<'a>(input: &mut &'a [u8]) -> Result<Option<Option<&'a [u8]>>> {
-    let Some((length, rest)) = split(input) else { return Ok(None) };
-    let length = i32::from_be_bytes(length);
-    if length == NULL {
-        *input = rest;
-        return Ok(Some(None));
-    }
-    let length = usize::try_from(length).map_err(|_| Error::Malformed("a field has a negative length"))?;
-    if length > MAX_ROW_BYTES {
-        return Err(Error::Malformed("a field is longer than postgres can send"));
-    }
-    let Some((field, rest)) = rest.split_at_checked(length) else { return Ok(None) };
-    *input = rest;
-    Ok(Some(Some(field)))
-}
-
-fn split<const N: usize>(input: &[u8]) -> Option<([u8; N], &[u8])> {
-    input.split_first_chunk().map(|(head, rest)| (*head, rest))
 }

@@ -18,7 +18,8 @@ pub enum Error {
     Broken,
     #[error(
         "column \"{column}\": arrow type {data_type} has no postgres form here\nhint: use Boolean, Int16, \
-         Int32, Int64, Float32, Float64, Utf8, Binary, Date32, Timestamp(µs) or FixedSizeBinary(16)"
+         Int32, Int64, Float32, Float64, Utf8, Binary, Date32, Time64(µs), Timestamp(µs), \
+         Interval(MonthDayNano), FixedSizeBinary(16) or a List of one of these"
     )]
     UnsupportedType { column: String, data_type: DataType },
     #[error("{0} columns are more than one COPY can carry")]
@@ -32,14 +33,29 @@ pub enum Error {
 pub enum Flaw {
     #[error("a value of {found} bytes where its type has {expected}")]
     Length { expected: usize, found: usize },
-    #[error("a boolean that is neither 0 nor 1")]
-    Boolean,
+    #[error("a malformed {0}")]
+    Malformed(&'static str),
     #[error("text that is not utf-8\nhint: convert it in the query, or cast the column to bytea")]
     NotUtf8,
     #[error("text with a NUL character, which postgres cannot hold\nhint: remove it in a transform")]
     Nul,
-    #[error("a date or timestamp that does not fit\nhint: cast the column to text in the query")]
+    #[error("a date, time or interval that does not fit\nhint: cast the column to text in the query")]
     OutOfRange,
+    #[error("an interval with a fraction of a microsecond\nhint: round it in a transform")]
+    Precision,
+    #[error(
+        "text that is no numeric\nhint: write digits with a point and an exponent at most, NaN or Infinity"
+    )]
+    NotNumeric,
+    #[error("a numeric with more than 131072 digits before the point or 16383 after it")]
+    NumericRange,
+    #[error(
+        "an array of several dimensions or with another lower bound than 1\nhint: cast the column to text \
+         in the query"
+    )]
+    Dimensions,
+    #[error("a value that takes more than 1 GiB")]
+    TooLong,
 }
 
 impl Flaw {

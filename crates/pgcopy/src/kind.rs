@@ -1,63 +1,59 @@
-//! How a Postgres type travels: the types that have a lossless Arrow form, and text for the rest.
+//! How a Postgres type travels: in binary if it has a lossless Arrow form, as text if not.
+//!
+//! Two columns take the same bytes if their kinds are equal and native: what was read as one can be
+//! copied straight into the other. Several kinds share an Arrow type (text, numeric, json and jsonb
+//! are all Utf8), so a field tells its kind by the `pg_oid` in its metadata.
 
-use arrow_schema::{DataType, TimeUnit};
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field};
+
+use crate::Scalar;
+
+/// Where a field's metadata holds the `pg_type.oid` of its column.
+pub(crate) const PG_OID: &str = "pg_oid";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    Bool,
-    Int2,
-    Int4,
-    Int8,
-    Float4,
-    Float8,
-    /// `text`, `varchar`, `bpchar` and `name`: the same bytes on the wire.
-    Text,
-    Bytea,
-    Date,
-    Timestamp,
-    Timestamptz,
-    Uuid,
+    /// `varchar`, `bpchar` and `name` are `Scalar::Text` here: the same bytes on the wire.
+    Scalar(Scalar),
+    /// A one-dimensional array. On the wire it names the type of its elements, and the server takes
+    /// no other: `varchar[]` is not `text[]` here.
+    Array(Scalar),
     /// Everything else: read with `::text`, cast back at the sink.
     AsText,
 }
 
 impl Kind {
-    /// By `pg_type.oid`; those of built-in types are fixed for all versions.
-    pub const fn of_oid(oid: u32) -> Self {
-        match oid {
-            16 => Self::Bool,
-            17 => Self::Bytea,
-            20 => Self::Int8,
-            21 => Self::Int2,
-            23 => Self::Int4,
-            19 | 25 | 1042 | 1043 => Self::Text,
-            700 => Self::Float4,
-            701 => Self::Float8,
-            1082 => Self::Date,
-            1114 => Self::Timestamp,
-            1184 => Self::Timestamptz,
-            2950 => Self::Uuid,
-            _ => Self::AsText,
+    /// By `pg_type.oid`.
+    pub fn of_oid(oid: u32) -> Self {
+        match Scalar::of_oid(oid) {
+            Some(Scalar::Varchar | Scalar::Bpchar | Scalar::Name) => Self::Scalar(Scalar::Text),
+            Some(scalar) => Self::Scalar(scalar),
+            None => Scalar::of_array_oid(oid).map_or(Self::AsText, Self::Array),
         }
     }
 
-    /// An Arrow timestamp with any time zone counts from the epoch in UTC, as `timestamptz` does.
+    /// By Arrow type alone. `None`: Postgres has nothing like it.
     pub fn of_arrow(data_type: &DataType) -> Option<Self> {
-        Some(match data_type {
-            DataType::Boolean => Self::Bool,
-            DataType::Int16 => Self::Int2,
-            DataType::Int32 => Self::Int4,
-            DataType::Int64 => Self::Int8,
-            DataType::Float32 => Self::Float4,
-            DataType::Float64 => Self::Float8,
-            DataType::Utf8 => Self::Text,
-            DataType::Binary => Self::Bytea,
-            DataType::Date32 => Self::Date,
-            DataType::Timestamp(TimeUnit::Microsecond, None) => Self::Timestamp,
-            DataType::Timestamp(TimeUnit::Microsecond, Some(_)) => Self::Timestamptz,
-            DataType::FixedSizeBinary(16) => Self::Uuid,
-            _ => return None,
-        })
+        match data_type {
+            DataType::List(item) => Scalar::of_arrow(item.data_type()).map(Self::Array),
+            scalar => Scalar::of_arrow(scalar).map(Self::Scalar),
+        }
+    }
+
+    /// By the field's `pg_oid` if its Arrow type agrees: a transform may have changed the values and
+    /// kept the metadata. Else by the Arrow type.
+    pub fn of_field(field: &Field) -> Option<Self> {
+        let plain = Self::of_arrow(field.data_type())?;
+        let described = field.metadata().get(PG_OID).and_then(|oid| oid.parse().ok()).map(Self::of_oid);
+        let agrees = |kind: &Self| Self::of_arrow(&kind.arrow_type()) == Some(plain);
+        Some(described.filter(agrees).unwrap_or(plain))
+    }
+
+    /// Travels in the type's own binary form.
+    pub fn is_native(self) -> bool {
+        self != Self::AsText
     }
 
     /// How a field travels.
@@ -72,36 +68,77 @@ impl Kind {
 
     pub fn arrow_type(self) -> DataType {
         match self {
-            Self::Bool => DataType::Boolean,
-            Self::Int2 => DataType::Int16,
-            Self::Int4 => DataType::Int32,
-            Self::Int8 => DataType::Int64,
-            Self::Float4 => DataType::Float32,
-            Self::Float8 => DataType::Float64,
-            Self::Text | Self::AsText => DataType::Utf8,
-            Self::Bytea => DataType::Binary,
-            Self::Date => DataType::Date32,
-            Self::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
-            Self::Timestamptz => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-            Self::Uuid => DataType::FixedSizeBinary(16),
+            Self::Scalar(scalar) => scalar.arrow_type(),
+            Self::Array(scalar) => DataType::List(Arc::new(Field::new_list_field(scalar.arrow_type(), true))),
+            Self::AsText => DataType::Utf8,
         }
     }
 
     /// The type a staging column needs to take this kind's bytes.
-    pub const fn postgres_type(self) -> &'static str {
+    pub fn postgres_type(self) -> &'static str {
         match self {
-            Self::Bool => "boolean",
-            Self::Int2 => "smallint",
-            Self::Int4 => "integer",
-            Self::Int8 => "bigint",
-            Self::Float4 => "real",
-            Self::Float8 => "double precision",
-            Self::Text | Self::AsText => "text",
-            Self::Bytea => "bytea",
-            Self::Date => "date",
-            Self::Timestamp => "timestamp",
-            Self::Timestamptz => "timestamptz",
-            Self::Uuid => "uuid",
+            Self::Scalar(scalar) => scalar.postgres_type(),
+            Self::Array(scalar) => scalar.array_type(),
+            Self::AsText => Scalar::Text.postgres_type(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    const TEXT: u32 = 25;
+    const NUMERIC: u32 = 1700;
+    const INET: u32 = 869;
+
+    fn field(data_type: DataType, oid: u32) -> Field {
+        let metadata = HashMap::from([(PG_OID.to_owned(), oid.to_string())]);
+        Field::new("x", data_type, true).with_metadata(metadata)
+    }
+
+    #[test]
+    fn a_field_is_of_its_source_type_where_arrow_shares_one_type() {
+        for (oid, kind) in [
+            (TEXT, Kind::Scalar(Scalar::Text)),
+            (NUMERIC, Kind::Scalar(Scalar::Numeric)),
+            (3802, Kind::Scalar(Scalar::Jsonb)),
+            (INET, Kind::AsText),
+        ] {
+            assert_eq!(Kind::of_field(&field(DataType::Utf8, oid)), Some(kind));
+        }
+        assert_eq!(Kind::of_field(&Field::new("x", DataType::Utf8, true)), Some(Kind::Scalar(Scalar::Text)));
+    }
+
+    #[test]
+    fn a_field_whose_values_became_another_type_is_of_that_type() {
+        let counted = field(DataType::Int64, NUMERIC);
+        assert_eq!(Kind::of_field(&counted), Some(Kind::Scalar(Scalar::Int8)));
+        assert_eq!(Kind::of_field(&field(DataType::UInt8, NUMERIC)), None);
+    }
+
+    #[test]
+    fn a_list_is_an_array_of_its_source_type_or_of_its_items() {
+        let list = |item| DataType::List(Arc::new(Field::new("element", item, false)));
+        let prices = field(list(DataType::Utf8), 1231);
+        assert_eq!(Kind::of_field(&prices), Some(Kind::Array(Scalar::Numeric)));
+        let counts = Field::new("x", list(DataType::Int32), true);
+        assert_eq!(Kind::of_field(&counts), Some(Kind::Array(Scalar::Int4)));
+        assert_eq!(Kind::of_field(&Field::new("x", list(list(DataType::Int32)), true)), None);
+    }
+
+    #[test]
+    fn varchar_takes_the_bytes_of_text_and_an_array_of_it_does_not() {
+        let (varchar, varchars, texts) = (1043, 1015, 1009);
+        assert_eq!(Kind::of_oid(varchar), Kind::of_oid(TEXT));
+        assert_ne!(Kind::of_oid(varchars), Kind::of_oid(texts));
+    }
+
+    #[test]
+    fn what_travels_as_text_is_not_native() {
+        assert!(Kind::of_oid(NUMERIC).is_native());
+        assert!(!Kind::of_oid(INET).is_native());
     }
 }
