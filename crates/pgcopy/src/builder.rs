@@ -37,6 +37,10 @@ impl Builder {
         }
     }
 
+    pub(crate) fn append_null(&mut self) -> usize {
+        self.append(None).expect("every column takes NULL")
+    }
+
     /// The bytes that every value takes, NULL too.
     pub(crate) fn slot(&self) -> usize {
         match self {

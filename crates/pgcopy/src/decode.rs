@@ -9,12 +9,13 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::builder::Builder;
 use crate::frame::{after_fields, after_header, next_field, split};
-use crate::{Column, Error, Result, TRAILER, arrow_schema};
+use crate::{Column, Error, Flaw, Result, TRAILER, arrow_schema};
 
 /// With one more row on top, Arrow's 32-bit offsets still suffice.
 const MAX_BATCH_BYTES: usize = 1 << 30;
 
-/// Collects rows until they are taken. An error ends it: what it holds is then lost.
+/// Collects rows until they are taken. A value that cannot be converted is noted and NULL for now. Bytes
+/// that do not keep to the frame are an error, which ends the decoder: what it holds is then lost.
 pub struct Decoder {
     schema: SchemaRef,
     builders: Vec<Builder>,
@@ -25,6 +26,24 @@ pub struct Decoder {
     rest: BytesMut,
     rows: usize,
     bytes: usize,
+    flawed: Vec<Flawed>,
+}
+
+/// All rows that were waiting.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decoded {
+    pub rows: RecordBatch,
+    /// The values among the rows that are NULL only because they could not be converted.
+    pub flawed: Vec<Flawed>,
+}
+
+/// A value that could not be converted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flawed {
+    /// Counted from the batch's first row.
+    pub row: usize,
+    pub column: String,
+    pub flaw: Flaw,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +65,7 @@ impl Decoder {
             rest: BytesMut::new(),
             rows: 0,
             bytes: 0,
+            flawed: Vec::new(),
         }
     }
 
@@ -90,15 +110,16 @@ impl Decoder {
     }
 
     /// All complete rows that are waiting.
-    pub fn take(&mut self) -> Result<RecordBatch> {
+    pub fn take(&mut self) -> Result<Decoded> {
         if self.stage == Stage::Broken {
             return Err(Error::Broken);
         }
         let arrays = self.builders.iter_mut().map(Builder::finish).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(mem::take(&mut self.rows)));
         self.bytes = 0;
-        Ok(RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)
-            .expect("builders have the schema's types and one value a row"))
+        let rows = RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)
+            .expect("builders have the schema's types and one value a row");
+        Ok(Decoded { rows, flawed: mem::take(&mut self.flawed) })
     }
 
     fn feed(&mut self, chunk: &mut &[u8], max_rows: usize, max_bytes: usize) -> Result<bool> {
@@ -175,12 +196,18 @@ impl Decoder {
         let mut bytes = self.slots;
         for (index, builder) in self.builders.iter_mut().enumerate() {
             let field = next_field(fields)?.expect("after_fields saw the whole row");
-            bytes += builder.append(field).map_err(|flaw| flaw.of(self.schema.field(index).name()))?;
+            bytes += match builder.append(field) {
+                Ok(bytes) => bytes,
+                Err(flaw) => {
+                    let column = self.schema.field(index).name().clone();
+                    self.flawed.push(Flawed { row: self.rows, column, flaw });
+                    size_of::<Flawed>() + builder.append_null()
+                }
+            };
         }
         Ok(bytes)
     }
 
-    /// A row may be half appended by now: nothing here is to be taken any more.
     fn fail(&mut self, error: Error) -> Error {
         self.stage = Stage::Broken;
         error

@@ -10,6 +10,7 @@ pub enum Error {
     Malformed(&'static str),
     #[error("malformed COPY data: a row of {found} fields where {expected} columns are described")]
     FieldCount { expected: usize, found: i16 },
+    /// A value that cannot be encoded. One that cannot be decoded is in `Decoded::flawed`.
     #[error("column \"{column}\": {flaw}")]
     Value { column: String, flaw: Flaw },
     #[error("1 GiB of decoded rows is waiting\nhint: take them before pushing more")]

@@ -20,7 +20,7 @@ mod numeric;
 mod scalar;
 
 pub use column::{Column, arrow_schema, select_list};
-pub use decode::Decoder;
+pub use decode::{Decoded, Decoder, Flawed};
 pub use encode::Encoder;
 pub use error::{Error, Flaw, Result};
 pub use kind::Kind;

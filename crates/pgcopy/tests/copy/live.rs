@@ -2,11 +2,11 @@
 
 use arrow_array::RecordBatch;
 use tokio_postgres::Client;
-use vitrina_pgcopy::{Column, Kind, Scalar};
+use vitrina_pgcopy::{Column, Decoded, Flaw, Kind, Scalar};
 use vitrina_testbed::Database;
 
 use crate::samples::SCALARS;
-use crate::server::{describe, quoted, read, rows_apart, stage, write};
+use crate::server::{decoded, describe, quoted, read, rows_apart, stage, write};
 
 /// Types that travel in binary, with values of theirs. 294247-01-10 is the last timestamp that Arrow
 /// can count; Postgres goes on for 29 years. 2562047 hours are the most that fit nanoseconds.
@@ -230,6 +230,30 @@ async fn batches_are_cut_from_a_long_stream() {
     let batches = read(&client, &columns, query, 100).await;
     let sizes: Vec<_> = batches.iter().map(RecordBatch::num_rows).collect();
     assert_eq!(sizes, [100, 100, 100, 100, 100, 100, 100, 100, 100, 98]);
+}
+
+#[tokio::test]
+async fn values_that_arrow_cannot_hold_are_flaws_of_their_rows_alone() {
+    let database = Database::fresh().await;
+    let client = database.client().await;
+    let query = "select * from (values
+        (1, '{1}'::int[], interval '1 day', timestamp '2000-01-01'),
+        (2, '{{1,2}}', '1 day', '2000-01-01'), (3, '[0:1]={1,2}', '1 day', '2000-01-01'),
+        (4, '{1}', '2562048 hours', '2000-01-01'), (5, '{1}', '1 day', '294276-12-31'),
+        (6, '{1}', '1 day', '2000-01-01')) v(id, counts, length, local)";
+    let columns = describe(&client, query).await;
+
+    let Decoded { rows, flawed } = &decoded(&client, &columns, query, 100).await[0];
+
+    assert_eq!(rows.num_rows(), 6);
+    let flawed: Vec<_> = flawed.iter().map(|flawed| (flawed.row, &*flawed.column, flawed.flaw)).collect();
+    let expected = [
+        (1, "counts", Flaw::Dimensions),
+        (2, "counts", Flaw::Dimensions),
+        (3, "length", Flaw::OutOfRange),
+        (4, "local", Flaw::OutOfRange),
+    ];
+    assert_eq!(flawed, expected);
 }
 
 /// The oids and names of the codec are those of the server.

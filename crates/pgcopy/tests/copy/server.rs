@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use bytes::{Bytes, BytesMut};
 use futures_util::{SinkExt, TryStreamExt};
 use tokio_postgres::Client;
-use vitrina_pgcopy::{Column, Decoder, Encoder, select_list};
+use vitrina_pgcopy::{Column, Decoded, Decoder, Encoder, select_list};
 
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
@@ -17,12 +17,26 @@ pub(crate) async fn describe(client: &Client, query: &str) -> Vec<Column> {
     statement.columns().iter().map(|column| Column::new(column.name(), column.type_().oid())).collect()
 }
 
+/// The rows of a query, none of them flawed.
 pub(crate) async fn read(
     client: &Client,
     columns: &[Column],
     query: &str,
     max_rows: usize,
 ) -> Vec<RecordBatch> {
+    let intact = |decoded: Decoded| {
+        assert_eq!(decoded.flawed, []);
+        decoded.rows
+    };
+    decoded(client, columns, query, max_rows).await.into_iter().map(intact).collect()
+}
+
+pub(crate) async fn decoded(
+    client: &Client,
+    columns: &[Column],
+    query: &str,
+    max_rows: usize,
+) -> Vec<Decoded> {
     let copy = format!("copy (select {} from ({query}) q) to stdout (format binary)", select_list(columns));
     let mut stream = pin!(client.copy_out(&copy).await.expect("copy begins"));
     let mut decoder = Decoder::new(columns);

@@ -4,7 +4,7 @@ use arrow_array::RecordBatch;
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use vitrina_pgcopy::{Column, Decoder, Encoder, Result};
+use vitrina_pgcopy::{Column, Decoded, Decoder, Encoder, Result};
 
 pub(crate) const TEXT: u32 = 25;
 
@@ -47,7 +47,7 @@ pub(crate) fn decode(
     pieces: Vec<Bytes>,
     max_rows: usize,
     max_bytes: usize,
-) -> Result<(Vec<RecordBatch>, Decoder)> {
+) -> Result<(Vec<Decoded>, Decoder)> {
     let mut decoder = Decoder::new(columns);
     let mut batches = Vec::new();
     for mut piece in pieces {
