@@ -3,6 +3,7 @@
 use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
 use vitrina_core::{Error, Reject, Result};
+use vitrina_pgcopy::Flawed;
 
 use crate::arrow_text::{key_json, row_json};
 
@@ -22,6 +23,26 @@ pub(crate) fn reject(
 pub(crate) fn keep(rows: &RecordBatch, stays: &[bool]) -> Result<RecordBatch> {
     filter_record_batch(rows, &BooleanArray::from(stays.to_vec()))
         .map_err(|error| Error::bug("rows.filter", error.to_string()))
+}
+
+/// Rows with a value that could not be converted.
+pub(crate) fn without_flawed(
+    rows: &mut RecordBatch,
+    rejected: &mut Vec<Reject>,
+    flawed: &[Flawed],
+    key: &[String],
+) -> Result<()> {
+    if flawed.is_empty() {
+        return Ok(());
+    }
+    let mut stays = vec![true; rows.num_rows()];
+    for Flawed { row, column, flaw } in flawed {
+        if std::mem::replace(&mut stays[*row], false) {
+            rejected.push(reject(rows, *row, key, "row.unreadable", format!("column {column:?}: {flaw}"))?);
+        }
+    }
+    *rows = keep(rows, &stays)?;
+    Ok(())
 }
 
 /// A row without a whole key has no place in the target.

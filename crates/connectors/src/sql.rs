@@ -22,7 +22,7 @@ pub(crate) struct OrderedColumn {
 }
 
 /// Numbers, times, uuid, bytea and boolean. A float is read back from its shortest exact text.
-const fn orders_by_itself(oid: u32) -> bool {
+pub(crate) const fn orders_by_itself(oid: u32) -> bool {
     matches!(oid, 16 | 17 | 20 | 21 | 23 | 26 | 700 | 701 | 1082 | 1083 | 1114 | 1184 | 1700 | 2950)
 }
 

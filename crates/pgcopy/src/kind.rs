@@ -56,16 +56,6 @@ impl Kind {
         self != Self::AsText
     }
 
-    /// How a field travels.
-    pub fn of_field(field: &arrow_schema::Field) -> Option<Self> {
-        Self::of_arrow(field.data_type())
-    }
-
-    /// Travels in the binary form of its own type, not as text.
-    pub fn is_native(self) -> bool {
-        self != Self::AsText
-    }
-
     pub fn arrow_type(self) -> DataType {
         match self {
             Self::Scalar(scalar) => scalar.arrow_type(),

@@ -196,7 +196,7 @@ async fn rejects_are_read_again_at_the_source_and_the_checkpoint_stays() {
     let before = stage.checkpoint().await;
     // Mended without a new stamp: no pass would ever read it again.
     stage.db.execute("update content.film set title = 'short' where id = 7").await;
-    let keys = stage.store.reject_keys(id, &RejectChoice::default()).await.unwrap();
+    let keys = stage.store.reject_keys(id, &RejectChoice::default(), 100).await.unwrap();
     let run = stage.request_keys(id, json!(keys)).await;
     stage.runner().drain().await.unwrap();
     let run = stage.run_record(run).await;

@@ -3,7 +3,7 @@
 
 use arrow_schema::{Field, Fields, Schema};
 use vitrina_core::{Error, Result};
-use vitrina_pgcopy::{Encoder, Kind};
+use vitrina_pgcopy::{Encoder, Kind, Scalar};
 
 use super::mart::{Mart, MartColumn};
 use crate::sql::{identifier, literal};
@@ -127,23 +127,12 @@ fn written(mart: &Mart, field: &Field, staged_type: impl Into<String>) -> Result
     let column = column.map_err(|error| with_alter(mart, field, error))?.clone();
     let kind = Kind::of_field(field);
     let native = kind.is_some_and(|kind| kind.is_native() && kind == Kind::of_oid(column.oid));
-    let orders = matches!(
-        kind,
-        Some(
-            Kind::Bool
-                | Kind::Int2
-                | Kind::Int4
-                | Kind::Int8
-                | Kind::Text
-                | Kind::Bytea
-                | Kind::Date
-                | Kind::Timestamp
-                | Kind::Timestamptz
-                | Kind::Uuid
-        )
-    );
+    use Scalar::{Bool, Bytea, Date, Int2, Int4, Int8, Text, Timestamp, Timestamptz, Uuid};
+    let by_bytes =
+        [Bool, Bytea, Date, Int2, Int4, Int8, Text, Timestamp, Timestamptz, Uuid].map(Kind::Scalar);
+    let by_bytes = kind.is_some_and(|kind| by_bytes.contains(&kind));
     const PADDED: u32 = 1042;
-    let plain = native && orders && column.oid != PADDED && !(column.rounds && !column.is_text);
+    let plain = native && by_bytes && column.oid != PADDED && !(column.rounds && !column.is_text);
     Ok(WrittenColumn { column, staged_type: staged_type.into(), native, plain })
 }
 

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
+use arrow_select::concat::concat_batches;
 use serde_json::Value;
-use vitrina_core::{Batch, Error, Position, Result, Scope};
+use vitrina_core::{Batch, Error, Position, Reject, Result, Scope};
 
 use super::reader::{Page, Reader};
+use crate::rejects::{without_flawed, without_null_keys};
 use crate::sql::{OrderedColumn, identifier};
 
 /// One text a key column, NULL being `None`.
@@ -35,11 +37,33 @@ impl Backfill {
         let upto = self.keys.len().min(self.done + reader.batch_size);
         let keys = &self.keys[self.done..upto];
         let mut page = reader.page(&self.tail(keys)).await?;
-        let rows = whole(&mut page, reader).await?;
+        let mut rejected = Vec::new();
+        let rows = self.whole(&mut page, reader, &mut rejected).await?;
         let scope = Scope::Keys(self.scope(keys)?);
         self.done = upto;
         let rows_read = rows.num_rows() as u64;
-        Ok(Some(Batch { rows, scope, rejected: Vec::new(), from: from.clone(), to: None, rows_read }))
+        Ok(Some(Batch { rows, scope, rejected, from: from.clone(), to: None, rows_read }))
+    }
+
+    /// All rows of the keys in one batch: their scope is one.
+    async fn whole(
+        &self,
+        page: &mut Page,
+        reader: &Reader,
+        rejected: &mut Vec<Reject>,
+    ) -> Result<RecordBatch> {
+        let names: Vec<String> = self.key.iter().map(|column| column.name.clone()).collect();
+        let mut pieces = Vec::new();
+        loop {
+            let mut piece = page.next(reader, usize::MAX).await?;
+            without_flawed(&mut piece.rows, rejected, &piece.flawed, &names)?;
+            without_null_keys(&mut piece.rows, rejected, &names)?;
+            pieces.push(piece.rows);
+            if piece.ends_page {
+                break;
+            }
+        }
+        concat_batches(&reader.schema, &pieces).map_err(|error| Error::bug("source.rows", error.to_string()))
     }
 
     /// As a list of values an index can serve; a key with a NULL in it has a condition of its own.
@@ -85,21 +109,6 @@ impl Backfill {
         RecordBatch::try_new(Arc::new(schema), columns)
             .map_err(|error| Error::bug("source.scope", error.to_string()))
     }
-}
-
-/// All rows of the keys in one batch: their scope is one.
-async fn whole(page: &mut Page, reader: &Reader) -> Result<RecordBatch> {
-    let mut pieces = Vec::new();
-    loop {
-        let piece = page.next(reader, usize::MAX).await?;
-        pieces.push(piece.rows);
-        if piece.ends_page {
-            break;
-        }
-    }
-    let schema = pieces[0].schema();
-    arrow_select::concat::concat_batches(&schema, &pieces)
-        .map_err(|error| Error::bug("source.rows", error.to_string()))
 }
 
 fn parse(value: &Value, key: &[String]) -> Result<Key> {

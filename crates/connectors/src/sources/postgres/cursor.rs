@@ -13,6 +13,7 @@ use vitrina_core::{Batch, Error, Pipeline, Position, Result, Scope};
 
 use super::reader::{Page, Reader};
 use crate::arrow_text::texts;
+use crate::rejects::without_flawed;
 use crate::sql::{OrderedColumn, compare, conditions, expressions, literal};
 
 /// What completed passes established.
@@ -48,20 +49,30 @@ pub(super) struct Cursor {
     names: Vec<String>,
     time: Option<TimeKind>,
     late_window: SignedDuration,
+    /// The target's key, by which rejects are named.
+    key: Vec<String>,
     page: Option<Page>,
     finished: bool,
 }
 
 impl Cursor {
     /// The cursor of a pipeline that has one.
-    pub(super) fn of(pipeline: &Pipeline, reader: &Reader) -> Result<Option<Self>> {
+    pub(super) fn of(pipeline: &Pipeline, reader: &Reader, target_key: &[String]) -> Result<Option<Self>> {
         let Some(key) = &pipeline.incremental_key else { return Ok(None) };
         let time = time_kind(reader, key)?;
         let names: Vec<String> =
             [Some(key.clone()), pipeline.incremental_id_key.clone()].into_iter().flatten().collect();
         let columns = names.iter().map(|name| reader.ordered(name, "cursor")).collect::<Result<_>>()?;
         let late_window = SignedDuration::from_secs(pipeline.late_window_seconds);
-        Ok(Some(Self { columns, names, time, late_window, page: None, finished: false }))
+        Ok(Some(Self {
+            columns,
+            names,
+            time,
+            late_window,
+            key: target_key.to_vec(),
+            page: None,
+            finished: false,
+        }))
     }
 
     pub(super) fn order(&self) -> String {
@@ -77,7 +88,7 @@ impl Cursor {
             Some(page) => page,
             None => reader.page(&self.tail(&pass, reader.batch_size)).await?,
         };
-        let piece = page.next(reader, usize::MAX).await?;
+        let mut piece = page.next(reader, usize::MAX).await?;
         self.finished = piece.ends_page && page.rows < reader.batch_size;
         let reached = self.reached(&piece.rows, piece.ends_page)?.or_else(|| pass.position.clone());
         if !piece.ends_page {
@@ -88,10 +99,12 @@ impl Cursor {
             false => halfway(from, Pass { position: reached, ..pass }),
         };
         let rows_read = piece.rows.num_rows() as u64;
+        let mut rejected = Vec::new();
+        without_flawed(&mut piece.rows, &mut rejected, &piece.flawed, &self.key)?;
         Ok(Some(Batch {
             rows: piece.rows,
             scope: Scope::Nothing,
-            rejected: piece.rejected,
+            rejected,
             from: from.clone(),
             to: Some(to),
             rows_read,

@@ -1,7 +1,7 @@
 //! A load: the whole query in the order of the target's key, so that a load that was interrupted goes on
 //! behind its last key. In one stream, or in pages of their own short transactions.
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, RecordBatch};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use vitrina_core::{Batch, Error, Pipeline, Position, ReadBy, Reject, Result, Scope};
@@ -10,7 +10,7 @@ use super::cursor::{Cursor, Done};
 use super::estimate;
 use super::reader::{Page, Piece, Reader};
 use crate::arrow_text::texts;
-use crate::rejects::without_null_keys;
+use crate::rejects::{without_flawed, without_null_keys};
 use crate::sql::{OrderedColumn, compare, conditions, expressions};
 
 /// The open pass of a load, as the checkpoint keeps it.
@@ -77,11 +77,19 @@ impl Load {
                 continue;
             }
             let rows_read = piece.rows.num_rows() as u64;
-            without_null_keys(&mut piece.rows, &mut piece.rejected, &self.key_names)?;
+            let reached = reached(&piece.rows, &self.key_names, pass.position.clone())?;
+            let mut rejected = Vec::new();
+            without_flawed(&mut piece.rows, &mut rejected, &piece.flawed, &self.key_names)?;
+            without_null_keys(&mut piece.rows, &mut rejected, &self.key_names)?;
             if self.finished && self.behind {
-                piece.rejected.extend(self.unseen_null_keys(reader).await?);
+                rejected.extend(self.unseen_null_keys(reader).await?);
             }
-            return self.batch(piece, rows_read, from, pass).map(Some);
+            let to = match self.finished {
+                true => ended(from, pass),
+                false => halfway(from, Pass { position: reached, ..pass })?,
+            };
+            let (rows, from, to) = (piece.rows, from.clone(), Some(to));
+            return Ok(Some(Batch { rows, scope: Scope::Load, rejected, from, to, rows_read }));
         }
     }
 
@@ -134,22 +142,6 @@ impl Load {
         format!("{condition}order by {}{newest_last}{limit}", expressions(&self.key, "q"))
     }
 
-    fn batch(&self, piece: Piece, rows_read: u64, from: &Position, pass: Pass) -> Result<Batch> {
-        let reached = reached(&piece.rows, &self.key_names, pass.position.clone())?;
-        let to = match self.finished {
-            true => ended(from, pass),
-            false => halfway(from, Pass { position: reached, ..pass })?,
-        };
-        Ok(Batch {
-            rows: piece.rows,
-            scope: Scope::Load,
-            rejected: piece.rejected,
-            from: from.clone(),
-            to: Some(to),
-            rows_read,
-        })
-    }
-
     /// NULLs satisfy no comparison: behind a position they are not met.
     async fn unseen_null_keys(&self, reader: &Reader) -> Result<Vec<Reject>> {
         let tail = format!("where {} limit {NULL_KEYS}", conditions(&self.key, "q", "is null", " or "));
@@ -165,10 +157,13 @@ impl Load {
     }
 }
 
+/// The last whole key among the rows: what follows comes behind it.
 fn reached(rows: &RecordBatch, key: &[String], before: Option<Vec<String>>) -> Result<Option<Vec<String>>> {
-    match rows.num_rows() {
-        0 => Ok(before),
-        count => texts(rows, key, count - 1).map(Some),
+    let columns: Vec<_> = key.iter().filter_map(|name| rows.column_by_name(name)).collect();
+    let whole = |row: &usize| columns.iter().all(|column| column.is_valid(*row));
+    match (0..rows.num_rows()).rev().find(whole) {
+        Some(row) => texts(rows, key, row).map(Some),
+        None => Ok(before),
     }
 }
 

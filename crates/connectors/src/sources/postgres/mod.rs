@@ -57,7 +57,8 @@ impl Source for PostgresSource {
     }
 
     async fn begin(&mut self, key: &[String]) -> Result<()> {
-        let cursor = Cursor::of(&self.pipeline, &self.reader)?;
+        self.reader.take_key(key).await?;
+        let cursor = Cursor::of(&self.pipeline, &self.reader, key)?;
         self.feed = Some(match (&self.keys, self.mode, cursor) {
             (Some(keys), _, _) => Feed::Backfill(Backfill::new(key, keys, &self.reader)?),
             (None, Mode::Full, cursor) => {

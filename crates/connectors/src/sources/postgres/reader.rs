@@ -8,13 +8,16 @@ use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use tokio_postgres::{CopyOutStream, SimpleQueryMessage};
-use vitrina_core::{Error, Lease, Reject, Result};
+use vitrina_core::{Error, Lease, Result};
 use vitrina_guard::{DescribeError, DescribedColumn, Finding};
-use vitrina_pgcopy::{Column, Decoder, arrow_schema, select_list};
+use vitrina_pgcopy::{Column, Decoder, Flawed, Kind, Scalar, arrow_schema, select_list};
 
 use crate::connection::{Connection, End, Session};
 use crate::sources::Order;
-use crate::sql::OrderedColumn;
+use crate::sql::{OrderedColumn, orders_by_itself};
+
+/// Stands for a type that has no binary form here: it travels as text.
+const NO_TYPE: u32 = 0;
 
 pub(super) struct Reader {
     session: Session,
@@ -63,6 +66,19 @@ impl Reader {
         Ok(())
     }
 
+    /// A key that is ordered by its text travels as that text, because positions are made of it.
+    pub(super) async fn take_key(&mut self, key: &[String]) -> Result<()> {
+        for (column, described) in self.columns.iter_mut().zip(&self.described) {
+            let by_text =
+                !orders_by_itself(described.type_oid) && column.kind() != Kind::Scalar(Scalar::Text);
+            if by_text && key.contains(&column.name) {
+                column.oid = NO_TYPE;
+            }
+        }
+        self.schema = declared(&self.session, &self.described, &self.columns).await?;
+        Ok(())
+    }
+
     /// The column of the query's result that has this name, with the way it orders.
     pub(super) fn ordered(&self, name: &str, role: &str) -> Result<OrderedColumn> {
         let column = self.column(name, role)?;
@@ -92,7 +108,7 @@ impl Reader {
         let copy = format!("copy ({}) to stdout (format binary)", self.select(tail));
         let stream =
             self.session.client.copy_out(&copy).await.map_err(|error| self.session.explain(error))?;
-        let decoder = Decoder::new(&self.columns);
+        let decoder = Box::new(Decoder::new(&self.columns));
         Ok(Page { stream: Box::pin(stream), decoder, rest: Bytes::new(), rows: 0 })
     }
 
@@ -120,7 +136,7 @@ impl Reader {
 /// The rows of a running COPY, cut into batches.
 pub(super) struct Page {
     stream: Pin<Box<CopyOutStream>>,
-    decoder: Decoder,
+    decoder: Box<Decoder>,
     rest: Bytes,
     /// Rows handed out so far.
     pub(super) rows: usize,
@@ -129,7 +145,8 @@ pub(super) struct Page {
 /// A piece of a page.
 pub(super) struct Piece {
     pub(super) rows: RecordBatch,
-    pub(super) rejected: Vec<Reject>,
+    /// Values that could not be converted, and stand as NULL.
+    pub(super) flawed: Vec<Flawed>,
     /// Nothing follows in this page; its transaction is over.
     pub(super) ends_page: bool,
 }
@@ -150,13 +167,15 @@ impl Page {
                 Error::release("source.connection_lost", "the source ended in the middle of its rows")
             })?;
         }
-        let rows = self.decoder.take().map_err(malformed)?;
-        self.rows += rows.num_rows();
+        let decoded = self.decoder.take().map_err(malformed)?;
+        self.rows += decoded.rows.num_rows();
         let ends_page = self.decoder.is_finished();
         if ends_page {
             self.end(reader).await?;
         }
-        Ok(Piece { rows, rejected: Vec::new(), ends_page })
+        let rows = decoded.rows.with_schema(reader.schema.clone());
+        let rows = rows.map_err(|error| Error::bug("source.schema", error.to_string()))?;
+        Ok(Piece { rows, flawed: decoded.flawed, ends_page })
     }
 
     /// Waits until the server has said that the COPY is over.
