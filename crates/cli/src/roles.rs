@@ -70,6 +70,8 @@ impl Grants {
         all.push(anywhere("revoke create on schema public from public".to_owned()));
         all.push(anywhere(format!("grant connect, temporary on database {database} to {LOGIN}")));
         all.push(anywhere(format!("grant connect on database {database} to {READER}")));
+        // Staging of loads, and the fence of marts whose meta-store is elsewhere.
+        all.push(anywhere(format!("create schema if not exists vitrina authorization {LOGIN}")));
         let write = "select, insert, update, delete on tables";
         all.extend(grants("etl", LOGIN, &[write, "usage, select on sequences", "execute on functions"]));
         all.extend(grants(&self.marts, LOGIN, &[write]));

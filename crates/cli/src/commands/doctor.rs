@@ -148,27 +148,53 @@ async fn check_marts(settings: &Settings, installation: Option<Uuid>, report: &m
         Err(message) => return report.fail("marts", &message),
     };
     report.add(Verdict::Ok, "marts", "they can be reached");
-    match shares_meta_store(&mut session, installation).await {
-        Ok(true) => report.add(Verdict::Ok, "marts", "they are in the meta-store's database, and their login may commit"),
+    match place_of_marts(&mut session, installation).await {
+        Ok(Place::Beside) => report.add(Verdict::Ok, "marts", "they are in the meta-store's database, and their login may commit"),
+        Ok(Place::Elsewhere) => report.add(
+            Verdict::Ok,
+            "marts",
+            "they are in another database than the meta-store: their checkpoints are kept beside them",
+        ),
+        Ok(Place::NoCommit) => report.fail(
+            "marts",
+            "their login may not execute etl.commit_batch\nhint: `vitrina roles` shows the grants",
+        ),
+        Err(error) => report.fail("marts", &exit::told(&error)),
+    }
+    match may_stage(&mut session).await {
+        Ok(true) => report.add(Verdict::Ok, "marts", "loads can be staged in schema vitrina"),
         Ok(false) => report.fail(
             "marts",
-            "they are in another database than the meta-store, or their login may not execute etl.commit_batch\n\
-             hint: point connections.marts.url at the database of database_url; `vitrina roles` shows the grants",
+            "their login may create nothing in schema vitrina, where loads are staged\nhint: `vitrina roles` shows the grants",
         ),
         Err(error) => report.fail("marts", &exit::told(&error)),
     }
 }
 
-/// Data and checkpoint commit together only there.
-async fn shares_meta_store(session: &mut PgConnection, installation: Uuid) -> sqlx::Result<bool> {
-    let query = "select coalesce(bool_and(has_schema_privilege(n.oid, 'usage') and has_function_privilege(f.oid, 'execute')), false)
+enum Place {
+    /// Data and checkpoint commit together.
+    Beside,
+    NoCommit,
+    Elsewhere,
+}
+
+async fn place_of_marts(session: &mut PgConnection, installation: Uuid) -> sqlx::Result<Place> {
+    let query = "select bool_and(has_schema_privilege(n.oid, 'usage') and has_function_privilege(f.oid, 'execute'))
                    from pg_proc f join pg_namespace n on n.oid = f.pronamespace
                   where n.nspname = 'etl' and f.proname in ('commit_batch', 'installation_id')";
-    if !sqlx::query_scalar(query).fetch_one(&mut *session).await? {
-        return Ok(false);
+    match sqlx::query_scalar::<_, Option<bool>>(query).fetch_one(&mut *session).await? {
+        None => return Ok(Place::Elsewhere),
+        Some(false) => return Ok(Place::NoCommit),
+        Some(true) => {}
     }
     let found: Uuid = sqlx::query_scalar("select etl.installation_id()").fetch_one(session).await?;
-    Ok(found == installation)
+    Ok(if found == installation { Place::Beside } else { Place::Elsewhere })
+}
+
+async fn may_stage(session: &mut PgConnection) -> sqlx::Result<bool> {
+    let query = "select case when to_regnamespace('vitrina') is null then has_database_privilege(current_database(), 'create')
+                             else has_schema_privilege('vitrina', 'create') end";
+    sqlx::query_scalar(query).fetch_one(session).await
 }
 
 /// A connection may well be served by a process that is not running yet.
