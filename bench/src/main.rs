@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout)] // its table is its output
 
 mod ground;
+mod pgcopy;
 mod report;
 mod runner_process;
 mod workloads;
@@ -18,9 +19,11 @@ async fn main() -> Result<()> {
         .iter()
         .filter(|workload| only.as_deref().is_none_or(|only| only == workload.name))
         .collect();
-    let known = workloads::ALL.iter().map(|workload| workload.name).collect::<Vec<_>>().join(", ");
+    let with_codec = only.as_deref().is_none_or(|only| only == pgcopy::NAME);
+    let known = workloads::ALL.iter().map(|workload| workload.name).chain([pgcopy::NAME]);
+    let known = known.collect::<Vec<_>>().join(", ");
     anyhow::ensure!(
-        !chosen.is_empty(),
+        !chosen.is_empty() || with_codec,
         "no workload is called {:?}: one of {known}",
         only.unwrap_or_default()
     );
@@ -30,6 +33,10 @@ async fn main() -> Result<()> {
     for workload in chosen {
         eprintln!("{} …", workload.name);
         results.push(workload.measure(&ground).await.with_context(|| workload.name)?);
+    }
+    if with_codec {
+        eprintln!("{} …", pgcopy::NAME);
+        results.push(pgcopy::measure(&ground, scale).await.context(pgcopy::NAME)?);
     }
     ground.clear().await?;
     report::write(&results)?;
