@@ -1,10 +1,13 @@
-//! A throwaway Postgres with the cinema in it, durable as in production.
+//! A throwaway Postgres with durable settings, a million films and two million ratings in it, and the
+//! marts and pipelines of the workloads.
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use uuid::Uuid;
 use vitrina_cluster::{Cluster, Options};
 use vitrina_store::Store;
 
@@ -15,45 +18,71 @@ pub(crate) struct Ground {
     pub(crate) url: String,
 }
 
+/// Films without their credits: the workloads measure the way of rows, not the joins of a query.
+const FILMS: &str = "
+    insert into content.film_work (id, title, description, creation_date, rating, type, created, modified)
+    select md5('film:' || n)::uuid, cinema.title(dice), cinema.description(dice), date '1950-01-01' + n % 27000,
+           n % 90 / 10.0, 'movie', to_timestamp(1577836800 + n), to_timestamp(1577836800 + n)
+      from cinema.throw(1, $films)";
+const MARTS: &str = "
+    create table analytics.films (id uuid primary key, title text not null, description text, creation_date date,
+        rating numeric(3,1), type text not null, created timestamptz not null, modified timestamptz not null);
+    create table analytics.film_ratings (film_id uuid primary key, avg_rating numeric(4,2), rating_count bigint)";
+
 impl Ground {
     pub(crate) async fn prepare(scale: f64) -> Result<Self> {
-        use std::os::unix::fs::PermissionsExt;
-        let readable = std::fs::Permissions::from_mode(0o755);
-        let directory = tempfile::Builder::new().prefix("vitrina-bench").permissions(readable).tempdir()?;
-        let mut options = Options::new(directory.path().join("postgres"));
-        options.superuser = "cinema".into();
-        options.die_with_parent = true;
-        options.settings = [("shared_buffers", "512MB"), ("max_wal_size", "4GB"), ("work_mem", "64MB")]
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .into();
+        let directory = tempfile::Builder::new().prefix("vitrina-bench-").tempdir()?;
+        let options = Options {
+            settings: [("max_wal_size", "8GB"), ("shared_buffers", "1GB")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            die_with_parent: true,
+            ..Options::new(directory.path().join("postgres"))
+        };
         let cluster = tokio::task::spawn_blocking(move || Cluster::start(&options)).await??;
         let url = cluster.url("cinema");
-        let ground = Self::fill(cluster, directory, url, scale).await?;
+        run_sql(&psql(&cluster), &cluster.url("postgres"), "create database cinema")?;
+        let store = Store::connect(&url, "vitrina-bench", 4).await?;
+        let ground = Self { cluster, directory, store, url };
+        ground.fill(scale).await?;
         Ok(ground)
     }
 
-    async fn fill(cluster: Cluster, directory: tempfile::TempDir, url: String, scale: f64) -> Result<Self> {
-        let psql = cluster.installation().bindir().join("psql");
-        run_sql(&psql, &cluster.url("postgres"), "create database cinema")?;
-        let store = Store::connect(&url, "vitrina-bench", 4).await?;
-        store.migrate().await?;
-        vitrina_cinema::migrate(&url).await?;
-        let (films, ratings) = ((100_000.0 * scale) as u32, (1_000_000.0 * scale) as u32);
+    async fn fill(&self, scale: f64) -> Result<()> {
+        let (films, ratings) = ((1_000_000.0 * scale) as u32, (2_000_000.0 * scale) as u32);
         let started = Instant::now();
-        vitrina_cinema::seed(&url, films, ratings).await?;
-        vitrina_cinema::init_demo_data(&url).await?;
-        run_sql(&psql, &url, "vacuum analyze")?;
+        self.store.migrate().await?;
+        vitrina_cinema::migrate(&self.url).await?;
+        self.sql(&FILMS.replace("$films", &films.to_string()))?;
+        self.sql(&format!("select cinema.seed_ugc({films}, {ratings})"))?;
+        self.sql(MARTS)?;
+        self.sql("vacuum analyze")?;
         eprintln!("{films} films and {ratings} ratings in {:.1} s", started.elapsed().as_secs_f64());
-        Ok(Self { cluster, directory, store, url })
+        Ok(())
+    }
+
+    /// A pipeline with the defaults of the API, but for these fields.
+    pub(crate) async fn pipeline(&self, changes: &Value) -> Result<()> {
+        let mut config = json!({
+            "id": Uuid::now_v7(), "type": "SQL", "source_type": "postgres", "source_connection": "cinema",
+            "source_table": null, "mode": "full", "batch_size": 1000, "enabled": true, "schedule_interval": null,
+            "incremental_key": null, "incremental_id_key": null, "capture": "cursor", "late_window_seconds": 600,
+            "delete_limit": 0.2, "python_task": null,
+        });
+        for (field, value) in changes.as_object().context("fields of a pipeline")? {
+            config[field] = value.clone();
+        }
+        self.store.create_pipeline(&serde_json::from_value(config)?).await?;
+        Ok(())
     }
 
     pub(crate) fn sql(&self, statement: &str) -> Result<()> {
-        run_sql(&self.psql(), &self.url, statement)
+        run_sql(&psql(&self.cluster), &self.url, statement)
     }
 
     /// Rows from one psql to another as COPY BINARY: the way there is without Vitrina.
     pub(crate) fn pipe(&self, from: &str, into: &str) -> Result<Duration> {
-        let psql = self.psql().display().to_string();
+        let psql = psql(&self.cluster).display().to_string();
         let script = "set -o pipefail; \"$1\" -X -q -c \"copy ($3) to stdout (format binary)\" \"$2\" \
                       | \"$1\" -X -q -c \"copy $4 from stdin (format binary)\" \"$2\"";
         let started = Instant::now();
@@ -75,15 +104,19 @@ impl Ground {
         tokio::task::spawn_blocking(move || cluster.stop()).await??;
         self.directory.close().context("the bench's directory")
     }
+}
 
-    fn psql(&self) -> PathBuf {
-        self.cluster.installation().bindir().join("psql")
-    }
+fn psql(cluster: &Cluster) -> PathBuf {
+    cluster.installation().bindir().join("psql")
 }
 
 fn run_sql(psql: &PathBuf, url: &str, statement: &str) -> Result<()> {
-    let status =
-        Command::new(psql).args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", statement, url]).status()?;
+    let quiet = format!("set client_min_messages = warning; {statement}");
+    let alone = ["vacuum", "checkpoint"].iter().any(|word| statement.starts_with(word));
+    let statement = if alone { statement } else { quiet.as_str() };
+    let status = Command::new(psql)
+        .args(["-X", "-q", "-o", "/dev/null", "-v", "ON_ERROR_STOP=1", "-c", statement, url])
+        .status()?;
     ensure!(status.success(), "psql failed");
     Ok(())
 }

@@ -15,6 +15,10 @@ async fn main() -> Result<()> {
     let only = std::env::var("ONLY").ok().filter(|only| !only.is_empty());
     let scale: f64 =
         std::env::var("SCALE").unwrap_or_else(|_| "1".into()).parse().context("SCALE is a number")?;
+    let batch_size: i32 = std::env::var("BATCH_SIZE")
+        .unwrap_or_else(|_| "1000".into())
+        .parse()
+        .context("BATCH_SIZE is a number of rows")?;
     let chosen: Vec<_> = workloads::ALL
         .iter()
         .filter(|workload| only.as_deref().is_none_or(|only| only == workload.name))
@@ -32,7 +36,7 @@ async fn main() -> Result<()> {
     let mut results = Vec::new();
     for workload in chosen {
         eprintln!("{} …", workload.name);
-        results.push(workload.measure(&ground).await.with_context(|| workload.name)?);
+        results.push(workload.measure(&ground, batch_size).await.with_context(|| workload.name)?);
     }
     if with_codec {
         eprintln!("{} …", pgcopy::NAME);

@@ -56,6 +56,8 @@ pub(crate) async fn measure(ground: &Ground, scale: f64) -> Result<Measured> {
         seconds,
         limit_seconds,
         ratio: seconds / limit_seconds,
+        server_seconds: None,
+        batches: None,
         // One thread that waits for nothing.
         cpu_seconds: seconds,
         peak_rss_mb: peak_rss_mb()?,

@@ -14,6 +14,11 @@ pub(crate) struct Measured {
     pub(crate) seconds: f64,
     pub(crate) limit_seconds: f64,
     pub(crate) ratio: f64,
+    /// The same work inside the server, by one statement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) server_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) batches: Option<u64>,
     pub(crate) cpu_seconds: f64,
     pub(crate) peak_rss_mb: f64,
 }
@@ -32,15 +37,33 @@ pub(crate) fn write(results: &[Measured]) -> Result<()> {
 
 pub(crate) fn table(results: &[Measured]) -> String {
     let mut out = format!(
-        "{:<16} {:>10} {:>9} {:>10} {:>9} {:>7} {:>8} {:>9}\n",
-        "workload", "rows", "seconds", "rows/s", "limit s", "ratio", "cpu s", "peak MB"
+        "{:<16} {:>10} {:>8} {:>9} {:>10} {:>9} {:>7} {:>9} {:>8} {:>9}\n",
+        "workload",
+        "rows",
+        "batches",
+        "seconds",
+        "rows/s",
+        "limit s",
+        "ratio",
+        "server s",
+        "cpu s",
+        "peak MB"
     );
     for r in results {
         let rate = r.rows as f64 / r.seconds;
         writeln!(
             out,
-            "{:<16} {:>10} {:>9.2} {:>10.0} {:>9.2} {:>7.2} {:>8.2} {:>9.1}",
-            r.workload, r.rows, r.seconds, rate, r.limit_seconds, r.ratio, r.cpu_seconds, r.peak_rss_mb
+            "{:<16} {:>10} {:>8} {:>9.2} {:>10.0} {:>9.2} {:>7.2} {:>9} {:>8.2} {:>9.1}",
+            r.workload,
+            r.rows,
+            r.batches.map(|batches| batches.to_string()).unwrap_or_default(),
+            r.seconds,
+            rate,
+            r.limit_seconds,
+            r.ratio,
+            r.server_seconds.map(|seconds| format!("{seconds:.2}")).unwrap_or_default(),
+            r.cpu_seconds,
+            r.peak_rss_mb
         )
         .expect("a string takes everything");
     }

@@ -4,7 +4,8 @@
 use rstest::rstest;
 use uuid::Uuid;
 use vitrina_core::{
-    AllowedTargets, Capture, Mode, Pipeline, PipelineId, PipelineKind, Target, Task, TaskPlan,
+    AllowedTargets, Capture, FirstLoad, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, Target, Task,
+    TaskPlan,
 };
 
 type Edit = fn(&mut Pipeline);
@@ -43,6 +44,7 @@ fn a_sound_pipeline_has_no_violations(#[case] edit: Edit) {
 #[case("pipeline.delete_limit", "delete_limit", |p: &mut Pipeline| p.delete_limit = -0.1)]
 #[case("pipeline.delete_limit", "delete_limit", |p: &mut Pipeline| p.delete_limit = 1.1)]
 #[case("pipeline.delete_limit", "delete_limit", |p: &mut Pipeline| p.delete_limit = f64::NAN)]
+#[case("pipeline.reject_limit", "reject_limit", |p: &mut Pipeline| p.reject_limit = -1)]
 #[case("pipeline.late_window", "late_window_seconds", |p: &mut Pipeline| p.late_window_seconds = -1)]
 #[case("pipeline.incremental_key", "incremental_key", |p: &mut Pipeline| p.mode = Mode::Incremental)]
 #[case("pipeline.incremental_key", "incremental_key", |p: &mut Pipeline| { p.mode = Mode::Incremental; p.incremental_key = Some(" ".into()) })]
@@ -179,6 +181,9 @@ fn so_does_a_change_of_the_target(#[case] edit: fn(&mut Target)) {
 #[case::schedule(|p: &mut Pipeline| p.schedule_interval = Some("5m".into()))]
 #[case::batch_size(|p: &mut Pipeline| p.batch_size = 7)]
 #[case::delete_limit(|p: &mut Pipeline| p.delete_limit = 0.5)]
+#[case::reject_limit(|p: &mut Pipeline| p.reject_limit = 5)]
+#[case::read(|p: &mut Pipeline| p.read = ReadBy::Keyset)]
+#[case::first_load(|p: &mut Pipeline| p.first_load = FirstLoad::Staged)]
 #[case::late_window(|p: &mut Pipeline| p.late_window_seconds = 5)]
 #[case::mode(|p: &mut Pipeline| p.mode = Mode::Incremental)]
 fn a_change_of_pace_does_not(#[case] edit: Edit) {
@@ -245,6 +250,9 @@ fn films() -> Pipeline {
         capture: Capture::Cursor,
         late_window_seconds: 600,
         delete_limit: 0.2,
+        reject_limit: 0,
+        read: ReadBy::Auto,
+        first_load: FirstLoad::Direct,
         python_task: None,
         plan: TaskPlan::default(),
     }

@@ -149,7 +149,11 @@ async fn check_marts(settings: &Settings, installation: Option<Uuid>, report: &m
     };
     report.add(Verdict::Ok, "marts", "they can be reached");
     match place_of_marts(&mut session, installation).await {
-        Ok(Place::Beside) => report.add(Verdict::Ok, "marts", "they are in the meta-store's database, and their login may commit"),
+        Ok(Place::Beside) => report.add(
+            Verdict::Ok,
+            "marts",
+            "they are in the meta-store's database, and their login may commit",
+        ),
         Ok(Place::Elsewhere) => report.add(
             Verdict::Ok,
             "marts",
@@ -179,7 +183,8 @@ enum Place {
 }
 
 async fn place_of_marts(session: &mut PgConnection, installation: Uuid) -> sqlx::Result<Place> {
-    let query = "select bool_and(has_schema_privilege(n.oid, 'usage') and has_function_privilege(f.oid, 'execute'))
+    let query =
+        "select bool_and(has_schema_privilege(n.oid, 'usage') and has_function_privilege(f.oid, 'execute'))
                    from pg_proc f join pg_namespace n on n.oid = f.pronamespace
                   where n.nspname = 'etl' and f.proname in ('commit_batch', 'installation_id')";
     match sqlx::query_scalar::<_, Option<bool>>(query).fetch_one(&mut *session).await? {

@@ -129,18 +129,19 @@ impl Fence {
         session.run(&sql).await
     }
 
-    /// The last statement of a transaction and its COMMIT travel as one message: a runner stopped between
-    /// the two would hide the pipeline's row from every claim.
+    /// The last statements of a transaction and its COMMIT travel as one message: a runner stopped between
+    /// them would hide the pipeline's row from every claim.
     pub(super) async fn commit(
         &self,
         session: &Session,
+        last: &str,
         commit: &Commit,
         checkpoint: &Checkpoint,
         outcome: &Outcome,
     ) -> Result<Committed> {
         let (lease, from_version) = (&commit.lease, commit.from_version);
         if !self.beside {
-            return enter_here(session, commit, checkpoint, outcome).await;
+            return enter_here(session, last, commit, checkpoint, outcome).await;
         }
         if !outcome.rejects.is_empty() {
             // Before the mart's commit, which the limit could not undo.
@@ -150,7 +151,7 @@ impl Fence {
             }
         }
         let sql = format!(
-            "select vitrina.commit_batch({}, {}, {}, {from_version}, {}, {}); commit",
+            "{last}select vitrina.commit_batch({}, {}, {}, {from_version}, {}, {}); commit",
             literal(&self.installation.to_string()),
             literal(&lease.pipeline.to_string()),
             lease.token,
@@ -164,12 +165,13 @@ impl Fence {
 
 async fn enter_here(
     session: &Session,
+    last: &str,
     commit: &Commit,
     checkpoint: &Checkpoint,
     outcome: &Outcome,
 ) -> Result<Committed> {
     let sql = format!(
-        "select new_version, interrupted from etl.commit_batch({}, {}, {}, {}, {}, {}); commit",
+        "{last}select new_version, interrupted from etl.commit_batch({}, {}, {}, {}, {}, {}); commit",
         literal(&commit.lease.pipeline.to_string()),
         literal(&commit.lease.owner.0.to_string()),
         commit.lease.token,

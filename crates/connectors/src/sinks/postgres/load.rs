@@ -25,6 +25,8 @@ pub(super) struct Loads {
     last_key: Option<OwnedRow>,
     /// The same of the batch under way; it counts once that has been committed.
     next_key: Option<OwnedRow>,
+    /// What is to be told of the staging in the message that commits the batch.
+    pub(super) told: String,
 }
 
 /// Rows fit a page of 8 KiB at most so often.
@@ -32,7 +34,7 @@ const PLACES_A_BLOCK: u64 = 1024;
 
 impl Loads {
     pub(super) fn new(pipeline: PipelineId) -> Self {
-        Self { pipeline, last_key: None, next_key: None }
+        Self { pipeline, last_key: None, next_key: None, told: String::new() }
     }
 
     fn table(&self, load: Uuid) -> String {
@@ -193,7 +195,7 @@ impl PostgresSink {
         self.session.run("rollback; begin isolation level read committed").await?;
         let mut checkpoint = commit.from.without_pass();
         checkpoint.load = Some(Load { id: Uuid::now_v7(), path: LoadPath::Staged });
-        self.fence.commit(&self.session, commit, &checkpoint, &Outcome::default()).await?;
+        self.fence.commit(&self.session, "", commit, &checkpoint, &Outcome::default()).await?;
         let key = self.mart.key.join(", ");
         Ok(Error::retry(
             "sink.duplicate_key",
@@ -213,23 +215,22 @@ impl PostgresSink {
         outcome: &mut Outcome,
     ) -> Tried<u64> {
         let table = self.loads.table(load.id);
-        let mut staged = self.recorded(load).await?;
         let distinct = self.distinct(batch)?;
         let goes_on = distinct.first.is_some() && distinct.first == self.loads.last_key;
         outcome.rejects.extend(distinct.rejected);
         let mut rows = distinct.rows;
-        if goes_on {
-            staged -= self.replace_last(&table, &mut rows, outcome).await?;
-        }
+        let removed = if goes_on { self.replace_last(&table, &mut rows, outcome).await? } else { 0 };
         let before = outcome.rejects.len();
         self.put(&rows, Way::Staged(table.clone()), care, outcome).await?;
-        staged += rows.num_rows() as u64 - (outcome.rejects.len() - before) as u64;
-        self.record(load, batch, staged).await?;
+        let refused = (outcome.rejects.len() - before) as u64;
+        let added = (rows.num_rows() as u64).saturating_sub(refused).cast_signed() - removed.cast_signed();
         self.loads.next_key = distinct.last;
-        match batch.ends_pass() {
-            true => self.merge_load(&table, staged, commit, care, outcome).await,
-            false => Ok(0),
+        if batch.ends_pass() {
+            let staged = self.recorded(load).await?.saturating_add_signed(added);
+            return self.merge_load(&table, staged, commit, care, outcome).await;
         }
+        self.loads.told = record(load, batch, added);
+        Ok(0)
     }
 
     /// The first row of this batch has the key of the last one before: the newer one counts, or none.
@@ -260,15 +261,6 @@ impl PostgresSink {
         let row =
             self.session.client.query_opt(&sql, &[]).await.map_err(|error| self.session.explain(error))?;
         row.map(|row| row.get::<_, i64>(0).unsigned_abs()).ok_or_else(staging_gone)
-    }
-
-    async fn record(&self, load: Load, batch: &Batch, rows: u64) -> Result<()> {
-        let position = literal(&json!(batch.to).to_string());
-        let sql = format!(
-            "update vitrina.loads set position = {position}, rows = {rows} where load = {}",
-            id(load.id)
-        );
-        self.session.run(&sql).await
     }
 
     async fn merge_load(
@@ -367,6 +359,14 @@ impl PostgresSink {
         Err(Error::fix("sink.source_empty", message)
             .hint("nothing was deleted; if the source is meant to be empty, empty the mart yourself"))
     }
+}
+
+fn record(load: Load, batch: &Batch, added: i64) -> String {
+    let position = literal(&json!(batch.to).to_string());
+    format!(
+        "update vitrina.loads set position = {position}, rows = rows + {added} where load = {}; ",
+        id(load.id)
+    )
 }
 
 fn id(load: Uuid) -> String {

@@ -13,10 +13,12 @@ mod shape;
 mod statements;
 mod trouble;
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use arrow_schema::Schema;
 use async_trait::async_trait;
+use tokio_postgres::Statement;
 use vitrina_core::{
     Batch, Checkpoint, Commit, Counts, Error, Lease, Outcome, Result, Scope, Sink, State, TargetName, Written,
 };
@@ -50,6 +52,7 @@ impl Kind for Postgres {
             has_order: order.pipeline.incremental_key.is_some(),
             refused: Refused::default(),
             shape: None,
+            copies: HashMap::new(),
             session,
             mart,
             fence,
@@ -83,6 +86,8 @@ struct PostgresSink {
     refused: Refused,
     /// Of several rows of one key the last one counts.
     has_order: bool,
+    /// COPY statements that the server knows already.
+    copies: HashMap<String, Statement>,
 }
 
 #[async_trait]
@@ -127,6 +132,7 @@ impl PostgresSink {
             return Ok(());
         }
         let shape = Shape::new(&self.mart, schema)?;
+        self.copies.clear();
         self.session.run(&statements::create_stage(&shape)).await?;
         let merge = statements::merge(&self.mart, &shape, statements::STAGE, statements::Find::ByKey, "");
         self.session.client.prepare(&merge).await.map_err(|error| self.mismatch(error))?;
@@ -158,7 +164,8 @@ impl PostgresSink {
         outcome.counts.rejected = outcome.rejects.len() as u64;
         outcome.write_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.refused.last = outcome.rejects.clone();
-        let committed = self.fence.commit(&self.session, commit, &checkpoint, &outcome).await?;
+        let last = std::mem::take(&mut self.loads.told);
+        let committed = self.fence.commit(&self.session, &last, commit, &checkpoint, &outcome).await?;
         self.refused.committed(&outcome);
         self.loads.committed(&checkpoint);
         Ok(Written {
@@ -223,6 +230,7 @@ impl PostgresSink {
         outcome: &mut Outcome,
     ) -> Tried<Option<u64>> {
         let Scope::Keys(keys) = &batch.scope else { return Ok(commit.from.rows_before) };
+        self.copies.remove(statements::SCOPE);
         self.session.run(&statements::create_scope(&keys.schema())).await?;
         self.copy(statements::SCOPE, keys).await?;
         let refused = self.refused.keys(outcome);

@@ -39,7 +39,7 @@ pub(super) enum Way {
 
 impl PostgresSink {
     pub(super) async fn put(
-        &self,
+        &mut self,
         rows: &RecordBatch,
         way: Way,
         care: Care,
@@ -51,7 +51,13 @@ impl PostgresSink {
         }
     }
 
-    async fn put_all(&self, rows: &RecordBatch, way: &Way, care: Care, outcome: &mut Outcome) -> Tried<()> {
+    async fn put_all(
+        &mut self,
+        rows: &RecordBatch,
+        way: &Way,
+        care: Care,
+        outcome: &mut Outcome,
+    ) -> Tried<()> {
         if rows.num_rows() == 0 {
             return Ok(());
         }
@@ -69,15 +75,13 @@ impl PostgresSink {
                 outcome.counts.bytes += self.fill_mart(rows).await?;
                 outcome.counts.inserted += rows.num_rows() as u64;
             }
-            Way::Staged(load) => {
-                outcome.counts.bytes += self.fill(load, &self.shape()?.names(), false, rows).await?
-            }
+            Way::Staged(load) => outcome.counts.bytes += self.fill(load, false, rows).await?,
         }
         Ok(())
     }
 
     /// Halves on the stack, the left one first, so that rows keep their order.
-    async fn put_by_halves(&self, rows: &RecordBatch, way: &Way, outcome: &mut Outcome) -> Tried<()> {
+    async fn put_by_halves(&mut self, rows: &RecordBatch, way: &Way, outcome: &mut Outcome) -> Tried<()> {
         let budget = self.refused.budget(outcome.reject_limit);
         let mut halves = vec![(0, rows.num_rows())];
         while let Some((from, count)) = halves.pop() {
@@ -121,7 +125,7 @@ impl PostgresSink {
     }
 
     /// New rows with the time of their writing, which COPY cannot compute: it is sent along.
-    async fn fill_mart(&self, rows: &RecordBatch) -> Tried<u64> {
+    async fn fill_mart(&mut self, rows: &RecordBatch) -> Tried<u64> {
         let (shape, table) = (self.shape()?, &self.mart.table);
         let Some(touch) = shape.touch(&self.mart) else {
             return self.fill(table, &shape.names(), false, rows).await;
@@ -134,24 +138,25 @@ impl PostgresSink {
         let now = "select (extract(epoch from now()) * 1000000)::bigint";
         let row = self.session.client.query_one(now, &[]).await;
         let now: i64 = row.map_err(|error| Trouble::of(&self.session, error))?.get(0);
-        let names = format!("{}, {}", shape.names(), identifier(touch));
-        self.copy(&format!("{table} ({names})"), &touched(rows, touch, now)?).await
+        self.copy(&format!("{table} ({names})"), &touched(rows, &touch, now)?).await
     }
 
     /// Rows into a table with the mart's types: straight, or cast on the way.
-    async fn fill(&self, table: &str, names: &str, touch: bool, rows: &RecordBatch) -> Tried<u64> {
+    async fn fill(&mut self, table: &str, touch: bool, rows: &RecordBatch) -> Tried<u64> {
         let shape = self.shape()?;
         if shape.is_native() && !touch {
-            return self.copy(&format!("{table} ({names})"), rows).await;
+            let into = format!("{table} ({})", shape.names());
+            return self.copy(&into, rows).await;
         }
+        let insert = statements::insert_staged(&self.mart, shape, table, touch);
         let bytes = self.copy(STAGE, rows).await?;
-        self.count_of(&statements::insert_staged(&self.mart, shape, table, touch)).await?;
+        self.count_of(&insert).await?;
         self.session.run(&format!("truncate {STAGE}")).await?;
         Ok(bytes)
     }
 
     /// COPYs rows; answers their size on the wire.
-    pub(super) async fn copy(&self, into: &str, rows: &RecordBatch) -> Tried<u64> {
+    pub(super) async fn copy(&mut self, into: &str, rows: &RecordBatch) -> Tried<u64> {
         let encoder = Encoder::new(rows.schema()).map_err(|error| Trouble::unwritable(&error))?;
         let mut buffer = BytesMut::new();
         Encoder::header(&mut buffer);
@@ -160,7 +165,15 @@ impl PostgresSink {
         let bytes = buffer.len() as u64;
         let refused = |error| Trouble::of(&self.session, error);
         let copy = format!("copy {into} from stdin (format binary)");
-        let copying = self.session.client.copy_in(&copy).await.map_err(refused)?;
+        let statement = match self.copies.get(into) {
+            Some(statement) => statement.clone(),
+            None => {
+                let statement = self.session.client.prepare(&copy).await.map_err(refused)?;
+                self.copies.insert(into.to_owned(), statement.clone());
+                statement
+            }
+        };
+        let copying = self.session.client.copy_in(&statement).await.map_err(refused)?;
         let mut copying = std::pin::pin!(copying);
         copying.send(buffer.freeze()).await.map_err(refused)?;
         copying.finish().await.map_err(refused)?;

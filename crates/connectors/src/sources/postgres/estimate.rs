@@ -9,9 +9,14 @@ use crate::sql::{OrderedColumn, compare, expressions};
 /// Pages may cost this much more than one stream: they hold no snapshot and no transaction between batches.
 const WORTH: f64 = 1.2;
 
+/// What makes every page compute the rows of other pages as well.
+const WHOLE: [&str; 7] = ["Aggregate", "Group", "WindowAgg", "Sort", "Hash Join", "Merge Join", "SetOp"];
+
 struct Plan {
     cost: f64,
     rows: f64,
+    /// Some step needs all of its input before its first row, or reads past what is asked for.
+    whole: bool,
 }
 
 /// Looks at a page in the middle of the key: the first one is cheap even where every later page would
@@ -24,7 +29,7 @@ pub(super) async fn pages_are_cheap(reader: &Reader, key: &[OrderedColumn]) -> R
     let tail = format!("where {after} order by {order} fetch first {} rows with ties", reader.batch_size);
     let page = explain(reader, &tail).await?;
     let pages = (stream.rows / reader.batch_size as f64).ceil().max(1.0);
-    Ok(page.cost * pages <= stream.cost * WORTH)
+    Ok(!page.whole && page.cost * pages <= stream.cost * WORTH)
 }
 
 /// A key from the middle, as the statistics of its table know it.
@@ -45,5 +50,11 @@ async fn explain(reader: &Reader, tail: &str) -> Result<Plan> {
     let text = reader.text(&format!("explain (format json) {}", reader.select(tail))).await?;
     let plan: Value = serde_json::from_str(&text).unwrap_or_default();
     let figure = |name: &str| plan[0]["Plan"][name].as_f64().unwrap_or(f64::MAX);
-    Ok(Plan { cost: figure("Total Cost"), rows: figure("Plan Rows") })
+    Ok(Plan { cost: figure("Total Cost"), rows: figure("Plan Rows"), whole: is_whole(&plan[0]["Plan"]) })
+}
+
+fn is_whole(node: &Value) -> bool {
+    let kind = node["Node Type"].as_str().unwrap_or_default();
+    let below = node["Plans"].as_array().map(Vec::as_slice).unwrap_or_default();
+    WHOLE.contains(&kind) || below.iter().any(is_whole)
 }
