@@ -21,7 +21,7 @@ pub(crate) enum Error {
     InvalidPipeline(Vec<Fault>),
     /// The pipeline cannot run in the mode that was asked for.
     NoIncrementalKey(Fault),
-    /// The idempotency key belongs to a request of another mode.
+    /// The idempotency key belongs to a request of another mode or other keys.
     KeyReused,
     /// The body is JSON, but not what this call takes.
     InvalidBody(Fault),
@@ -61,7 +61,7 @@ impl Error {
             Self::LineTaken => Problem::new(S::CONFLICT, "pipeline.pending", "another request already waits for the end of the active run").hint("ask again once the active run has ended"),
             Self::InvalidPipeline(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "pipeline.invalid", "the pipeline cannot be saved as it is").errors(errors),
             Self::NoIncrementalKey(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "pipeline.incremental_key", "this pipeline cannot run incrementally").hint("run it in mode full, or give it an incremental_key").errors(vec![fault]),
-            Self::KeyReused => Problem::new(S::CONFLICT, "idempotency_key.reused", "this idempotency key was used for a request of another mode").hint("send a new key for a new request"),
+            Self::KeyReused => Problem::new(S::CONFLICT, "idempotency_key.reused", "this idempotency key was used for another request").hint("send a new key for a new request"),
             Self::InvalidBody(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "request.invalid", "the body is not what this call takes").errors(vec![fault]),
             Self::InvalidQuery(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "request.invalid", "the query is not what this call takes").errors(vec![fault]),
             Self::InvalidHeader(rule) => Problem::new(S::BAD_REQUEST, "request.header", rule),

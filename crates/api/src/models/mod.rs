@@ -1,5 +1,6 @@
 //! The shapes that travel. One model for the API, the CLI's JSON and the UI.
 
+mod key;
 mod new_pipeline;
 mod pipeline;
 mod run;
@@ -10,6 +11,7 @@ mod words;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+pub(crate) use key::Key;
 pub(crate) use new_pipeline::NewPipeline;
 pub(crate) use pipeline::{PipelineDetail, PipelineState, PipelineStatus, PipelineSummary};
 pub(crate) use run::{Reason, Run, RunAccepted, RunDetail, RunOrder};

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use vitrina_core::{Mode, OnActive, RunStatus};
 use vitrina_store::{AttemptRecord, RunRecord, Trigger};
 
+use super::key::{Key, keys};
 use super::words;
 
 /// What POST …/run takes; all of it may be left out.
@@ -16,6 +17,11 @@ pub(crate) struct RunOrder {
     /// The pipeline's own mode, or the paused run's, when not given.
     #[schema(value_type = Option<words::Mode>)]
     pub(crate) mode: Option<Mode>,
+    /// A backfill: only these keys are read again, and the checkpoint stays. Each is a list of the values of
+    /// the target's key columns, or the value alone where there is one column.
+    #[serde(default, deserialize_with = "keys")]
+    #[schema(min_items = 1, max_items = 10_000)]
+    pub(crate) keys: Option<Vec<Key>>,
     /// What happens when a run is active: `join` when not given.
     #[schema(value_type = Option<words::OnActive>)]
     pub(crate) on_active: Option<OnActive>,
@@ -50,6 +56,8 @@ pub(crate) struct Run {
     trigger: Trigger,
     #[schema(value_type = words::Mode)]
     mode: Mode,
+    /// A backfill of so many keys; null where the run is none.
+    backfill_keys: Option<u64>,
     cancel_requested: bool,
     requested_at: Timestamp,
     started_at: Option<Timestamp>,
@@ -84,6 +92,7 @@ impl From<RunRecord> for Run {
             status: record.status,
             trigger: record.trigger,
             mode: record.mode,
+            backfill_keys: record.backfill_keys,
             cancel_requested: record.cancel_requested,
             requested_at: record.requested_at,
             started_at: record.started_at,

@@ -48,7 +48,8 @@ pub(super) async fn disable(
 /// Ask for a run
 ///
 /// The run exists from the answer on and can be followed at once. The same Idempotency-Key is
-/// answered with the same run.
+/// answered with the same run. While another run is active, a request joins it only where it is empty
+/// or asks for the same; a backfill of other keys uses `on_active` `after`.
 #[utoipa::path(post, path = "/pipelines/{p}/run", tag = "requests", operation_id = "run_pipeline",
     params(("p" = String, Path, description = "id or name"),
            ("idempotency-key" = Option<String>, Header, description = "1 to 255 visible ASCII characters")),
@@ -62,7 +63,7 @@ pub(super) async fn run(
     IdempotencyKey(key): IdempotencyKey,
     OptionalBody(order): OptionalBody<RunOrder>,
 ) -> Result<Response> {
-    let accepted = requests::run(&app, &actor, &reference, &order, key).await?;
+    let accepted = requests::run(&app, &actor, &reference, order, key).await?;
     let location = format!("/api/v1/runs/{}", accepted.run_id);
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(accepted)).into_response())
 }

@@ -1,39 +1,69 @@
 //! What is asked of pipelines. The API only requests; a runner acts (R-ST-2).
 
 use serde_json::{Value, json};
-use vitrina_core::{Event, Lifecycle, Mode, OnActive, Pipeline, Refusal};
+use vitrina_core::{Event, Lifecycle, Mode, OnActive, Pipeline, PipelineId, Refusal};
 use vitrina_store::{Error as StoreError, PipelineRef, RunRecord, RunRequest, StepDone};
 
 use crate::access::Actor;
 use crate::app::App;
 use crate::error::{Error, Result};
-use crate::models::{RunAccepted, RunOrder};
+use crate::models::{Key, RunAccepted, RunOrder};
 use crate::problem::Fault;
 
 use super::runs::find;
 
-/// Asks for a run: opens one, joins the active one, or stands in line behind it.
+/// A run that was opened or joined, or that goes before; with what the audit keeps.
+pub(super) struct Submitted {
+    pub(super) run: RunAccepted,
+    pub(super) before: Value,
+    pub(super) after: Value,
+}
+
+/// Asks for a run: of the whole pipeline, or a backfill of keys.
 pub(crate) async fn run(
     app: &App,
     actor: &Actor,
     reference: &PipelineRef,
-    order: &RunOrder,
+    order: RunOrder,
     idempotency_key: Option<String>,
 ) -> Result<RunAccepted> {
+    let RunOrder { mode, keys, on_active } = order;
     let pipeline = app.store.pipeline(reference).await?.config;
     let id = pipeline.id;
-    check_mode(app, pipeline, order.mode)?;
-    let request = RunRequest { mode: order.mode, keys: None, idempotency_key };
-    let on_active = order.on_active.unwrap_or(OnActive::Join);
+    if let Some(keys) = &keys {
+        check_keys(app, &pipeline, mode, keys).await?;
+    }
+    check_mode(app, pipeline, mode)?;
+    let keys = keys.map(|keys| keys.into_iter().map(|key| json!(key)).collect());
+    let request = RunRequest { mode, keys, idempotency_key };
+    let submitted = submit(app, id, on_active.unwrap_or(OnActive::Join), request).await?;
+    app.audit(actor, "pipeline.run", id, Some(submitted.before), Some(submitted.after)).await;
+    Ok(submitted.run)
+}
+
+/// Opens a run, joins the active one, or stands in line behind it.
+pub(super) async fn submit(
+    app: &App,
+    id: PipelineId,
+    on_active: OnActive,
+    mut request: RunRequest,
+) -> Result<Submitted> {
+    // In one order and once each, so that equal requests are equal.
+    if let Some(keys) = &mut request.keys {
+        keys.sort_by_cached_key(Value::to_string);
+        keys.dedup();
+    }
     let done = app.store.request_run(id, on_active, &request).await?;
     let run = done.run.ok_or(Error::Internal("an accepted request has no run"))?;
     let run = find(app, run).await?;
     let pending = stands_in_line(&done, on_active);
-    refuse_reused_key(&done, &run, &request, pending)?;
-    refuse_to_lose(&done, &run, order.mode, pending)?;
-    let after = json!({"run": run.id, "mode": run.mode, "on_active": on_active, "pending": pending});
-    app.audit(actor, "pipeline.run", id, Some(shown(done.before)), Some(after)).await;
-    Ok(RunAccepted { run_id: run.id.0, status: run.status, pending })
+    refuse_reused_key(app, &done, &run, &request, pending).await?;
+    refuse_to_lose(app, &done, &run, &request, pending).await?;
+    let backfill_keys = request.keys.as_ref().map(Vec::len);
+    let after = json!({"run": run.id, "mode": run.mode, "on_active": on_active, "pending": pending,
+                       "backfill_keys": backfill_keys});
+    let run = RunAccepted { run_id: run.id.0, status: run.status, pending };
+    Ok(Submitted { run, before: shown(done.before), after })
 }
 
 /// The rule that a pipeline is saved under, for the mode of this run.
@@ -46,30 +76,81 @@ fn check_mode(app: &App, pipeline: Pipeline, mode: Option<Mode>) -> Result<()> {
     }
 }
 
-/// One key, one request: answered with the run of another mode, this one would be lost. Like a join,
-/// the look at the earlier request has changed nothing.
-fn refuse_reused_key(done: &StepDone, run: &RunRecord, request: &RunRequest, pending: bool) -> Result<()> {
-    let (Some(key), Some(mode)) = (&request.idempotency_key, request.mode) else { return Ok(()) };
-    let waiting = done.pipeline.pending_request.as_ref();
-    let waits = waiting.filter(|waiting| waiting["idempotency_key"] == json!(key));
-    let other_waits = waits.is_some_and(|waiting| waiting["mode"] != json!(mode));
+/// A mode would be ignored, and a key of other columns would fail the run. A target that nobody has
+/// described has its mart's primary key, which only the runner sees: there the keys need only be alike.
+async fn check_keys(app: &App, pipeline: &Pipeline, mode: Option<Mode>, keys: &[Key]) -> Result<()> {
+    if mode.is_some() {
+        let rule = "a backfill reads its keys, whatever the mode\nhint: leave out mode or keys";
+        return Err(Error::InvalidBody(Fault::new("/mode", "backfill.mode", rule)));
+    }
+    let known = match pipeline.target_name(&app.rules.allowed_targets) {
+        Ok(target) => app.store.target(&target).await?.key,
+        Err(_) => Vec::new(),
+    };
+    let (needed, whose) = match known.as_slice() {
+        [] => (keys.first().map_or(0, Key::columns), "as the first key does".to_owned()),
+        columns => (columns.len(), format!("one for each column of ({})", columns.join(", "))),
+    };
+    let Some(place) = keys.iter().position(|key| key.columns() != needed) else { return Ok(()) };
+    let rule = format!("this key has {} values and needs {needed}, {whose}", keys[place].columns());
+    Err(Error::InvalidBody(Fault::new(format!("/keys/{place}"), "backfill.key", &rule)))
+}
+
+/// One key, one request: answered with a run that does something else, this one would be lost. Like a
+/// join, the look at the earlier request has changed nothing.
+async fn refuse_reused_key(
+    app: &App,
+    done: &StepDone,
+    run: &RunRecord,
+    request: &RunRequest,
+    pending: bool,
+) -> Result<()> {
+    let Some(key) = &request.idempotency_key else { return Ok(()) };
+    let same_key = |waiting: &RunRequest| waiting.idempotency_key.as_ref() == Some(key);
+    let other_waits = waiting(done).filter(same_key).is_some_and(|waiting| !is_met_by(request, &waiting));
     let repeats = done.effect == Default::default() && !pending;
-    if other_waits || (repeats && run.mode != mode) { Err(Error::KeyReused) } else { Ok(()) }
+    if other_waits || (repeats && !is_done_by(app, request, run).await?) {
+        return Err(Error::KeyReused);
+    }
+    Ok(())
 }
 
 /// A request that the active run, or the one already waiting, does not fulfil is refused: answered
 /// with theirs it would be lost. Neither joining nor a taken place in the line has changed anything.
-fn refuse_to_lose(done: &StepDone, active: &RunRecord, mode: Option<Mode>, pending: bool) -> Result<()> {
-    let Some(mode) = mode else { return Ok(()) };
-    if done.effect.join_run && active.mode != mode {
+async fn refuse_to_lose(
+    app: &App,
+    done: &StepDone,
+    active: &RunRecord,
+    request: &RunRequest,
+    pending: bool,
+) -> Result<()> {
+    if done.effect.join_run && !is_done_by(app, request, active).await? {
         return Err(StoreError::Refusal(Refusal::Active).into());
     }
-    let waiting = done.pipeline.pending_request.as_ref().filter(|_| done.before.pending);
-    let same = |waiting: &Value| waiting["mode"] == json!(mode);
-    if pending && waiting.is_some_and(|waiting| !same(waiting)) {
+    let before = waiting(done).filter(|_| pending && done.before.pending);
+    if before.is_some_and(|waiting| !is_met_by(request, &waiting)) {
         return Err(Error::LineTaken);
     }
     Ok(())
+}
+
+fn waiting(done: &StepDone) -> Option<RunRequest> {
+    serde_json::from_value(done.pipeline.pending_request.clone()?).ok()
+}
+
+/// An empty request is content with whatever run is there.
+async fn is_done_by(app: &App, request: &RunRequest, run: &RunRecord) -> Result<bool> {
+    match (&request.keys, request.mode) {
+        (None, None) => Ok(true),
+        (None, Some(mode)) => Ok(run.backfill_keys.is_none() && run.mode == mode),
+        (Some(keys), _) => Ok(app.store.backfill_keys(run.id).await?.as_ref() == Some(keys)),
+    }
+}
+
+/// Who asks for one more run needs it: of the line, an empty request is content with any mode, and with
+/// no backfill.
+fn is_met_by(request: &RunRequest, waiting: &RunRequest) -> bool {
+    request.keys == waiting.keys && (request.mode.is_none() || request.mode == waiting.mode)
 }
 
 /// Nothing was opened or joined, and it was not the answer to a repeated idempotency key.

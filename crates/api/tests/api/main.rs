@@ -5,6 +5,7 @@
 
 mod access;
 mod app;
+mod backfills;
 mod errors;
 mod openapi;
 mod pipelines;

@@ -1,0 +1,161 @@
+//! Runs over a list of keys: what a key may look like, and what such a run is never taken for (DESIGN §5).
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::app::{Answer, App, send};
+
+async fn started() -> App {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    app
+}
+
+async fn run_with(app: &App, body: &Value) -> Answer {
+    app.post_json("/pipelines/films/run", body).await
+}
+
+async fn run_keyed(app: &App, key: &str, body: &Value) -> Answer {
+    let call = app.request(Method::POST, "/pipelines/films/run").header("idempotency-key", key);
+    send(call.json(body)).await
+}
+
+#[tokio::test]
+async fn a_backfill_reads_each_of_its_keys_once_and_is_shown_by_their_number() {
+    let app = started().await;
+    let keys = json!([7, ["8"], "nine", [7], -5, [18_446_744_073_709_551_615_u64]]);
+    let run = run_with(&app, &json!({"keys": keys})).await.assert(202).body["run_id"].clone();
+    let claimed = app.claim().await.keys.unwrap();
+    assert_eq!(json!(claimed), json!([["-5"], ["18446744073709551615"], ["7"], ["8"], ["nine"]]));
+    let shown = app.get(&format!("/runs/{}", run.as_str().unwrap())).await.assert(200).body;
+    assert_eq!((&shown["backfill_keys"], &shown["keys"]), (&json!(5), &Value::Null));
+    let status = app.get("/pipelines/films/status").await.body;
+    assert_eq!(status["active_run"]["backfill_keys"], 5);
+    let audited = app.database.texts("select after ->> 'backfill_keys' from etl.etl_audit order by id").await;
+    assert_eq!(audited[1][0].as_deref(), Some("5"));
+}
+
+#[tokio::test]
+async fn a_run_without_keys_is_no_backfill() {
+    let app = started().await;
+    run_with(&app, &json!({"keys": null})).await.assert(202);
+    let status = app.get("/pipelines/films/status").await.body;
+    assert_eq!(status["active_run"]["backfill_keys"], Value::Null);
+    assert_eq!(app.claim().await.keys, None);
+}
+
+#[rstest]
+#[case::no_list(json!("7"), "/keys")]
+#[case::empty(json!([]), "/keys")]
+#[case::too_many((0..10_001).collect(), "/keys")]
+#[case::fraction(json!([1, 1.5]), "/keys/1")]
+#[case::more_digits_than_a_number_keeps(json!([1e20]), "/keys/0")]
+#[case::boolean(json!([true]), "/keys/0")]
+#[case::null(json!([null]), "/keys/0")]
+#[case::object(json!([{"id": 7}]), "/keys/0")]
+#[case::empty_key(json!([["1"], []]), "/keys/1")]
+#[case::list_in_a_key(json!([["1", ["2"]]]), "/keys/0/1")]
+#[case::fraction_in_a_key(json!([["1", 2], ["1", 2.5]]), "/keys/1/1")]
+#[tokio::test]
+async fn keys_of_another_shape_are_pointed_at(#[case] keys: Value, #[case] pointer: &str) {
+    let app = started().await;
+    let answer = run_with(&app, &json!({"keys": keys})).await.assert_problem(422, "request.invalid");
+    assert_eq!(answer.faults(), [(pointer, "body.field")], "{}", answer.body);
+    assert_eq!(app.status("films").await, "IDLE");
+}
+
+#[tokio::test]
+async fn ten_thousand_keys_are_not_too_many() {
+    let app = started().await;
+    run_with(&app, &json!({"keys": (0..10_000).collect::<Vec<_>>()})).await.assert(202);
+}
+
+#[tokio::test]
+async fn a_key_has_a_value_for_each_column_of_the_targets_key() {
+    let app = started().await;
+    let keys = json!({"keys": [["1", null], "2"]});
+    let answer = run_with(&app, &keys).await.assert_problem(422, "request.invalid");
+    assert_eq!(answer.faults(), [("/keys/1", "backfill.key")], "the keys are not alike");
+    let describe = "insert into etl.etl_targets (name, key) values ('analytics.film_dim', '{film_id,lang}')";
+    app.database.execute(describe).await;
+    let answer = run_with(&app, &json!({"keys": ["1"]})).await.assert_problem(422, "request.invalid");
+    assert_eq!(answer.faults(), [("/keys/0", "backfill.key")]);
+    assert!(answer.body["errors"][0]["detail"].as_str().unwrap().contains("(film_id, lang)"));
+    run_with(&app, &json!({"keys": [["1", null]]})).await.assert(202);
+    assert_eq!(app.claim().await.keys, Some(vec![json!(["1", null])]));
+}
+
+#[tokio::test]
+async fn a_backfill_has_no_mode() {
+    let app = started().await;
+    let answer = run_with(&app, &json!({"mode": "full", "keys": ["1"]})).await;
+    assert_eq!(answer.assert_problem(422, "request.invalid").faults(), [("/mode", "backfill.mode")]);
+}
+
+#[tokio::test]
+async fn a_backfill_never_joins_a_run_that_does_something_else() {
+    let app = started().await;
+    app.run("films").await;
+    run_with(&app, &json!({"keys": ["1"]})).await.assert_problem(409, "pipeline.active");
+    app.claim().await;
+    run_with(&app, &json!({"keys": ["1"]})).await.assert_problem(409, "pipeline.active");
+}
+
+#[tokio::test]
+async fn only_an_empty_or_equal_request_joins_a_backfill() {
+    let app = started().await;
+    let run = run_with(&app, &json!({"keys": ["1", 2]})).await.assert(202).body["run_id"].clone();
+    for same in [json!({"keys": [["2"], "1", "1"]}), json!({})] {
+        let joined = run_with(&app, &same).await.assert(202);
+        assert_eq!((&joined.body["run_id"], &joined.body["pending"]), (&run, &json!(false)), "{same}");
+    }
+    for other in [json!({"keys": ["1"]}), json!({"keys": ["1", "3"]}), json!({"mode": "full"})] {
+        run_with(&app, &other).await.assert_problem(409, "pipeline.active");
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_not_lost_behind_a_backfill_that_waits() {
+    let app = started().await;
+    app.run("films").await;
+    let claim = app.claim().await;
+    for keys in [["1", "2"], ["2", "1"]] {
+        let waiting = run_with(&app, &json!({"on_active": "after", "keys": keys})).await.assert(202);
+        assert_eq!(waiting.body["pending"], true);
+    }
+    for other in [json!({}), json!({"mode": "full"}), json!({"keys": ["1"]})] {
+        let mut after = other.clone();
+        after["on_active"] = json!("after");
+        run_with(&app, &after).await.assert_problem(409, "pipeline.pending");
+    }
+    app.store.finish(&claim.lease).await.unwrap();
+    assert_eq!(app.claim().await.keys, Some(vec![json!(["1"]), json!(["2"])]));
+}
+
+#[tokio::test]
+async fn a_backfill_is_not_lost_behind_a_run_that_waits() {
+    let app = started().await;
+    app.run("films").await;
+    app.claim().await;
+    run_with(&app, &json!({"on_active": "after"})).await.assert(202);
+    let backfill = json!({"on_active": "after", "keys": ["1"]});
+    run_with(&app, &backfill).await.assert_problem(409, "pipeline.pending");
+}
+
+#[tokio::test]
+async fn an_idempotency_key_stands_for_one_list_of_keys() {
+    let app = started().await;
+    let first = run_keyed(&app, "k", &json!({"keys": ["1", "2"]})).await.assert(202);
+    let again = run_keyed(&app, "k", &json!({"keys": ["2", "1"]})).await.assert(202);
+    assert_eq!(again.body["run_id"], first.body["run_id"]);
+    for other in [json!({"keys": ["1"]}), json!({"mode": "full"})] {
+        run_keyed(&app, "k", &other).await.assert_problem(409, "idempotency_key.reused");
+    }
+    let claim = app.claim().await;
+    let waiting = |keys: &[&str]| json!({"keys": keys, "on_active": "after"});
+    run_keyed(&app, "k2", &waiting(&["3"])).await.assert(202);
+    run_keyed(&app, "k2", &waiting(&["4"])).await.assert_problem(409, "idempotency_key.reused");
+    app.store.finish(&claim.lease).await.unwrap();
+    run_keyed(&app, "k", &json!({"keys": ["1"]})).await.assert_problem(409, "idempotency_key.reused");
+}
