@@ -17,6 +17,8 @@ pub(crate) enum Error {
     StillActive,
     /// Another request than this one already waits for the end of the active run.
     LineTaken,
+    /// There is no reject to read again, or none that was chosen.
+    NoRejects,
     /// The configuration breaks rules: all of them.
     InvalidPipeline(Vec<Fault>),
     /// The pipeline cannot run in the mode that was asked for.
@@ -59,6 +61,7 @@ impl Error {
             Self::NoSuchRun(id) => Problem::new(S::NOT_FOUND, "run.not_found", &format!("there is no run {id}")),
             Self::StillActive => Problem::new(S::CONFLICT, "pipeline.active", "a run is active").hint("wait for it, or cancel it"),
             Self::LineTaken => Problem::new(S::CONFLICT, "pipeline.pending", "another request already waits for the end of the active run").hint("ask again once the active run has ended"),
+            Self::NoRejects => Problem::new(S::CONFLICT, "rejects.none", "the pipeline has no open reject that was chosen").hint("GET …/rejects lists those it has; one closes by itself when its key succeeds or leaves the source"),
             Self::InvalidPipeline(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "pipeline.invalid", "the pipeline cannot be saved as it is").errors(errors),
             Self::NoIncrementalKey(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "pipeline.incremental_key", "this pipeline cannot run incrementally").hint("run it in mode full, or give it an incremental_key").errors(vec![fault]),
             Self::KeyReused => Problem::new(S::CONFLICT, "idempotency_key.reused", "this idempotency key was used for another request").hint("send a new key for a new request"),

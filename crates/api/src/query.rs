@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
+use vitrina_store::{RejectChoice, RejectCursor};
 
 use crate::error::{Error, Result};
 use crate::problem::Fault;
@@ -96,6 +98,58 @@ impl Slice {
             Some(limit) => Err(invalid("limit", &format!("limit is {limit}: 1 to 500"))),
         }
     }
+}
+
+/// Which rejects of a pipeline.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RejectSlice {
+    /// Only those of this reason.
+    code: Option<String>,
+    /// At most so many.
+    #[serde(default = "fifty")]
+    #[param(minimum = 1, maximum = 500)]
+    limit: u32,
+    /// `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
+impl RejectSlice {
+    pub(crate) fn rows(&self) -> Result<usize> {
+        match self.limit {
+            limit @ 1..=500 => Ok(limit as usize),
+            limit => Err(invalid("limit", &format!("limit is {limit}: 1 to 500"))),
+        }
+    }
+
+    /// Postgres knows no text with a NUL in it.
+    pub(crate) fn choice(&self) -> Result<RejectChoice> {
+        match self.code.as_ref().is_some_and(|code| code.contains('\0')) {
+            true => Err(invalid("code", "a code has no NUL in it")),
+            false => Ok(RejectChoice { code: self.code.clone(), keys: None }),
+        }
+    }
+
+    pub(crate) fn after(&self) -> Result<Option<RejectCursor>> {
+        let Some(text) = &self.cursor else { return Ok(None) };
+        let cursor =
+            read_cursor(text).ok_or_else(|| invalid("cursor", "this is no next_cursor of rejects"))?;
+        Ok(Some(cursor))
+    }
+}
+
+pub(crate) fn cursor_text(cursor: &RejectCursor) -> String {
+    format!("{}~{}", cursor.rejected_at, cursor.key_hash)
+}
+
+fn read_cursor(text: &str) -> Option<RejectCursor> {
+    let (time, hash) = text.split_once('~')?;
+    let rejected_at: Timestamp = time.parse().ok()?;
+    let is_hash = hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    // Before our era the database spells times another way.
+    let usable = is_hash && rejected_at >= Timestamp::UNIX_EPOCH;
+    usable.then(|| RejectCursor { rejected_at, key_hash: hash.to_owned() })
 }
 
 fn fifty() -> u32 {

@@ -3,6 +3,7 @@
 mod key;
 mod new_pipeline;
 mod pipeline;
+mod reject;
 mod run;
 mod system;
 mod task;
@@ -11,9 +12,10 @@ mod words;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-pub(crate) use key::Key;
+pub(crate) use key::{Key, MOST_KEYS};
 pub(crate) use new_pipeline::NewPipeline;
 pub(crate) use pipeline::{PipelineDetail, PipelineState, PipelineStatus, PipelineSummary};
+pub(crate) use reject::{RejectOrder, Rejects, RejectsChanged, RetryAccepted};
 pub(crate) use run::{Reason, Run, RunAccepted, RunDetail, RunOrder};
 pub(crate) use system::{Health, Live, Runner, RunnerPulse, Version};
 pub(crate) use task::Task;

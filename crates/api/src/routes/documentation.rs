@@ -83,6 +83,7 @@ problems! {
     NameTaken = "409" "`pipeline.name_taken`",
     StillActive = "409" "`pipeline.active`",
     CannotRun = "409" "`pipeline.disabled`, `pipeline.active`, `pipeline.pending`, `pipeline.pausing`, `pipeline.cancelling`, `idempotency_key.reused`",
+    CannotRetry = "409" "`rejects.none`, `pipeline.disabled`, `pipeline.pending`, `pipeline.pausing`, `pipeline.cancelling`",
     CannotPause = "409" "`pipeline.failed`",
     CannotCancel = "409" "`pipeline.idle`",
     TooLarge = "413" "`request.too_large`",

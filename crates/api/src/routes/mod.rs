@@ -4,6 +4,7 @@
 
 mod documentation;
 mod pipelines;
+mod rejects;
 mod requests;
 mod runs;
 mod system;
@@ -40,6 +41,10 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Viewer,   routes!(pipelines::status)))     // GET    /pipelines/{p}/status?wait=
         .routes(needs(Viewer,   routes!(pipelines::state)))      // GET    /pipelines/{p}/state
         .routes(needs(Viewer,   routes!(runs::of_pipeline)))     // GET    /pipelines/{p}/runs?limit=
+        .routes(needs(Viewer,   routes!(rejects::list)))         // GET    /pipelines/{p}/rejects?code=&limit=&cursor=
+        .routes(needs(Operator, routes!(rejects::acknowledge)))  // POST   /pipelines/{p}/rejects/acknowledge
+        .routes(needs(Operator, routes!(rejects::discard)))      // POST   /pipelines/{p}/rejects/discard
+        .routes(needs(Operator, routes!(rejects::retry)))        // POST   /pipelines/{p}/rejects/retry
         .routes(needs(Viewer,   routes!(runs::show)))            // GET    /runs/{id}?wait=
         .routes(needs(Viewer,   routes!(system::runners)))       // GET    /runners
         .routes(needs(Viewer,   routes!(documentation::show)))   // GET    /openapi.json

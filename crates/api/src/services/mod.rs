@@ -3,6 +3,7 @@
 
 mod audit;
 pub(crate) mod pipelines;
+pub(crate) mod rejects;
 pub(crate) mod requests;
 mod rules;
 pub(crate) mod runs;

@@ -31,6 +31,7 @@ async fn a_role_may_do_what_it_is_for_and_no_more() {
     let calls = [
         (Method::GET, "/pipelines/films", 0),
         (Method::GET, "/pipelines/films/state", 0),
+        (Method::GET, "/pipelines/films/rejects", 0),
         (Method::GET, "/runners", 0),
         (Method::GET, "/openapi.json", 0),
         (Method::POST, "/pipelines/films/disable", 1),
@@ -38,6 +39,9 @@ async fn a_role_may_do_what_it_is_for_and_no_more() {
         (Method::POST, "/pipelines/films/run", 1),
         (Method::POST, "/pipelines/films/pause", 1),
         (Method::POST, "/pipelines/films/cancel", 1),
+        (Method::POST, "/pipelines/films/rejects/acknowledge", 1),
+        (Method::POST, "/pipelines/films/rejects/discard", 1),
+        (Method::POST, "/pipelines/films/rejects/retry", 1),
         (Method::POST, "/pipelines", 2),
         (Method::DELETE, "/pipelines/films", 2),
     ];

@@ -9,6 +9,7 @@ mod backfills;
 mod errors;
 mod openapi;
 mod pipelines;
+mod rejects;
 mod requests;
 mod runs;
 mod start;

@@ -1,0 +1,117 @@
+//! Rejects: listed, and chosen to do something about them.
+
+use jiff::Timestamp;
+use serde::de::{Deserializer, Error};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+use vitrina_store::{RejectChoice, RejectGroup as GroupRecord, RejectRecord};
+
+use super::RunAccepted;
+
+/// A page of rejects, and all reasons there are.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Rejects {
+    /// Newest first.
+    pub(crate) items: Vec<Reject>,
+    /// Where the next page begins; null on the last one.
+    pub(crate) next_cursor: Option<String>,
+    /// By reason, the most frequent first; whatever page and `code` were asked for.
+    pub(crate) groups: Vec<RejectGroup>,
+}
+
+/// A row that was refused, and whose key has neither succeeded nor left the source since.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Reject {
+    /// What it is chosen by.
+    id: String,
+    /// The values of the target's key columns in Postgres text form.
+    #[schema(value_type = Vec<Option<String>>)]
+    key: Value,
+    code: String,
+    message: String,
+    /// The row as it was read, for people to look at. Nothing is ever written from here.
+    row: Value,
+    /// The run that met it last.
+    run_id: Uuid,
+    rejected_at: Timestamp,
+    /// Since then it does not count against the pipeline's `reject_limit`.
+    acknowledged_at: Option<Timestamp>,
+}
+
+impl From<RejectRecord> for Reject {
+    fn from(record: RejectRecord) -> Self {
+        Self {
+            id: record.key_hash,
+            key: record.key,
+            code: record.code,
+            message: record.message,
+            row: record.row,
+            run_id: record.run_id.0,
+            rejected_at: record.rejected_at,
+            acknowledged_at: record.acknowledged_at,
+        }
+    }
+}
+
+/// Rejects that share a reason.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RejectGroup {
+    code: String,
+    rejects: i64,
+    /// How many of them are acknowledged.
+    acknowledged: i64,
+    first_rejected_at: Timestamp,
+    last_rejected_at: Timestamp,
+}
+
+impl From<GroupRecord> for RejectGroup {
+    fn from(record: GroupRecord) -> Self {
+        let GroupRecord { code, rejects, acknowledged, first_rejected_at, last_rejected_at } = record;
+        Self { code, rejects, acknowledged, first_rejected_at, last_rejected_at }
+    }
+}
+
+/// Which rejects are meant: all of the pipeline's when nothing is given.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RejectOrder {
+    /// Only those of this reason.
+    pub(crate) code: Option<String>,
+    /// Only these.
+    #[serde(default, deserialize_with = "ids")]
+    pub(crate) ids: Option<Vec<String>>,
+}
+
+/// An empty list would mean none, and is more likely a mistake for all.
+fn ids<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    let ids: Option<Vec<String>> = Deserialize::deserialize(deserializer)?;
+    match ids.as_ref().is_some_and(Vec::is_empty) {
+        true => Err(D::Error::custom("no ids: name at least one, or leave ids out for all rejects")),
+        false => Ok(ids),
+    }
+}
+
+impl From<RejectOrder> for RejectChoice {
+    fn from(order: RejectOrder) -> Self {
+        Self { code: order.code, keys: order.ids }
+    }
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RejectsChanged {
+    /// How many they were.
+    pub(crate) rejects: u64,
+}
+
+/// The run that reads the keys of rejects again.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RetryAccepted {
+    #[serde(flatten)]
+    pub(crate) run: RunAccepted,
+    /// How many it reads again.
+    pub(crate) rejects: u64,
+    /// Others were chosen too: a run reads at most 10,000 again, the oldest first.
+    pub(crate) more: bool,
+}
