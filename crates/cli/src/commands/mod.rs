@@ -13,6 +13,7 @@ pub(crate) mod runs;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod up;
+mod watch;
 
 use anyhow::Result;
 

@@ -1,20 +1,22 @@
 //! A client of the API, as the commands need it. Answers keep the document as it came, for `-o json`.
 
+mod documents;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::{Host, Url};
 use uuid::Uuid;
-use vitrina_core::{Mode, OnActive, RunStatus, Status};
 
 use crate::config::ApiSettings;
+
+pub(crate) use documents::*;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer may take beyond the time it was asked to wait.
@@ -87,77 +89,6 @@ pub(crate) struct Answer<T> {
     pub(crate) document: Value,
 }
 
-#[derive(Debug, Deserialize)]
-pub(crate) struct Page<T> {
-    pub(crate) items: Vec<T>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct Pipeline {
-    pub(crate) name: String,
-    pub(crate) status: Status,
-    pub(crate) enabled: bool,
-    pub(crate) mode: Mode,
-    pub(crate) target: String,
-    pub(crate) last_run: Option<Run>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct PipelineStatus {
-    pub(crate) name: String,
-    pub(crate) status: Status,
-    pub(crate) enabled: bool,
-    pub(crate) cancel_requested: bool,
-    pub(crate) pending: bool,
-    pub(crate) retry_at: Option<Timestamp>,
-    pub(crate) last_run: Option<Run>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct Run {
-    pub(crate) id: Uuid,
-    pub(crate) status: RunStatus,
-    pub(crate) mode: Mode,
-    pub(crate) trigger: String,
-    pub(crate) requested_at: Timestamp,
-    pub(crate) started_at: Option<Timestamp>,
-    pub(crate) duration_ms: Option<u64>,
-    pub(crate) rows_read: u64,
-    pub(crate) rows_written: u64,
-    pub(crate) rows_unchanged: u64,
-    pub(crate) rows_deleted: u64,
-    pub(crate) rows_rejected: u64,
-    pub(crate) error: Option<String>,
-}
-
-/// What a run is asked for with.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Order {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) mode: Option<Mode>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) on_active: Option<OnActive>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct Accepted {
-    pub(crate) run_id: Uuid,
-    pub(crate) status: RunStatus,
-    /// The request waits for the end of `run_id`.
-    pub(crate) pending: bool,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct Health {
-    pub(crate) meta_store: String,
-    pub(crate) runners: Vec<RunnerPulse>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct RunnerPulse {
-    pub(crate) alive: bool,
-}
-
 #[derive(Debug)]
 pub(crate) struct Client {
     http: reqwest::Client,
@@ -185,20 +116,20 @@ impl Client {
     }
 
     pub(crate) async fn status(&self, pipeline: &str) -> Result<Answer<PipelineStatus>> {
-        self.ask(self.about(Method::GET, pipeline, "status")?).await
+        self.ask(self.about(Method::GET, pipeline, &["status"])?).await
     }
 
     pub(crate) async fn runs(&self, pipeline: &str, limit: u32) -> Result<Answer<Page<Run>>> {
-        self.ask(self.about(Method::GET, pipeline, "runs")?.query(&[("limit", limit)])).await
+        self.ask(self.about(Method::GET, pipeline, &["runs"])?.query(&[("limit", limit)])).await
     }
 
     pub(crate) async fn run(&self, pipeline: &str, order: &Order) -> Result<Answer<Accepted>> {
-        self.ask(self.about(Method::POST, pipeline, "run")?.json(order)).await
+        self.ask(self.about(Method::POST, pipeline, &["run"])?.json(order)).await
     }
 
     /// `pause`, `cancel`, `enable` or `disable`.
     pub(crate) async fn change(&self, pipeline: &str, verb: &str) -> Result<Answer<PipelineStatus>> {
-        self.ask(self.about(Method::POST, pipeline, verb)?).await
+        self.ask(self.about(Method::POST, pipeline, &[verb])?).await
     }
 
     /// The run when it has ended, or as it is after `wait_seconds`.
@@ -218,11 +149,11 @@ impl Client {
     }
 
     /// A request about one pipeline. URLs have no way to write `.` and `..` as names, however encoded.
-    fn about(&self, method: Method, pipeline: &str, what: &str) -> Result<RequestBuilder> {
+    fn about(&self, method: Method, pipeline: &str, what: &[&str]) -> Result<RequestBuilder> {
         if matches!(pipeline, "" | "." | "..") {
             return Err(Error::Refused(Problem::no_such_pipeline(pipeline)));
         }
-        Ok(self.request(method, &["pipelines", pipeline, what]))
+        Ok(self.request(method, &[&["pipelines", pipeline], what].concat()))
     }
 
     fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {

@@ -1,0 +1,130 @@
+//! A run that was asked for: told about or, with `--watch`, followed to its end.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use serde_json::Value;
+use uuid::Uuid;
+use vitrina_core::RunStatus;
+
+use crate::client::{Accepted, Answer, Client, Run};
+use crate::config;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::output::{self, Progress, grouped, seconds};
+use crate::shutdown::Shutdown;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Watch {
+    /// Stay until the run has ended; its result decides the exit code
+    #[arg(long)]
+    pub(super) watch: bool,
+    /// Watch no longer than this, such as 90s or 10m; the run goes on
+    #[arg(long, value_name = "TIME", requires = "watch", value_parser = timeout)]
+    pub(super) timeout: Option<Duration>,
+}
+
+/// The answer to a request for a run.
+#[derive(Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) pipeline: &'a str,
+    pub(super) accepted: &'a Accepted,
+    pub(super) document: &'a Value,
+}
+
+pub(super) async fn follow(
+    asked: &Asked<'_>,
+    args: &Watch,
+    client: &Client,
+    context: &Context,
+) -> Result<Exit> {
+    let shutdown = Shutdown::on_signals()?;
+    let Asked { pipeline, accepted: &Accepted { run_id: run, status, pending }, document } = *asked;
+    if !args.watch {
+        context.output.show(document, || match pending {
+            true => format!("one more run waits for the end of run {run}"),
+            false => format!("run {run} is {status}"),
+        });
+        return Ok(Exit::Done);
+    }
+    let patience = args.timeout.unwrap_or(Duration::MAX);
+    let watched = tokio::time::timeout(patience, watch(client, pipeline, run, pending));
+    match shutdown.race(watched).await {
+        Some(Ok(ended)) => conclude(pipeline, &ended?, context),
+        Some(Err(_)) => Err(left(Exit::TimedOut, "the time is over", pipeline)),
+        None => Err(left(Exit::Interrupted, "interrupted", pipeline)),
+    }
+}
+
+pub(super) fn timeout(text: &str) -> Result<Duration, String> {
+    config::duration(text).map_err(|complaint| complaint.to_string())
+}
+
+fn left(exit: Exit, why: &str, pipeline: &str) -> anyhow::Error {
+    exit.fault(format!("{why}; the run goes on\nhint: `vitrina status {pipeline}` shows it, `vitrina cancel {pipeline}` ends it"))
+}
+
+/// A request that waits for the end of another run becomes a run of its own then.
+async fn watch(client: &Client, pipeline: &str, run: Uuid, pending: bool) -> Result<Answer<Run>> {
+    let ended = watch_run(client, run).await?;
+    if !pending {
+        return Ok(ended);
+    }
+    match client.status(pipeline).await?.known.last_run {
+        Some(next) if next.id != run => watch_run(client, next.id).await,
+        _ => Ok(ended),
+    }
+}
+
+/// Shows the run as it goes. Asking with a wait of a second is answered at once when it ends.
+async fn watch_run(client: &Client, id: Uuid) -> Result<Answer<Run>> {
+    let mut progress = Progress::default();
+    loop {
+        let run = client.follow(id, 1).await?;
+        if !run.known.status.is_open() {
+            progress.finish();
+            return Ok(run);
+        }
+        progress.show(described(&run.known));
+    }
+}
+
+fn described(run: &Run) -> String {
+    let Some(started) = run.started_at else { return "waiting for a runner".to_owned() };
+    let elapsed = Timestamp::now().duration_since(started).as_secs_f64().max(0.001);
+    let rate = (run.rows_read as f64 / elapsed) as u64;
+    let (read, written) = (grouped(run.rows_read), grouped(run.rows_written));
+    format!("{}: {read} rows read, {written} written, {} rows/s", run.status, grouped(rate))
+}
+
+fn conclude(pipeline: &str, run: &Answer<Run>, context: &Context) -> Result<Exit> {
+    context.output.show(&run.document, || concluded(&run.known));
+    match run.known.status {
+        RunStatus::Success => Ok(Exit::Done),
+        RunStatus::Failed => Err(Exit::Failed.fault(failure(pipeline, &run.known))),
+        status => {
+            output::say(&format!("the run ended as {status}; `vitrina run {pipeline}` starts another"));
+            Ok(Exit::Failed)
+        }
+    }
+}
+
+fn concluded(run: &Run) -> String {
+    let Run { id, status, rows_read, rows_written, rows_unchanged, rows_deleted, rows_rejected, .. } = run;
+    let [read, written, unchanged] = [rows_read, rows_written, rows_unchanged].map(|rows| grouped(*rows));
+    let [deleted, rejected] = [rows_deleted, rows_rejected].map(|rows| grouped(*rows));
+    let took = run.duration_ms.map(|took| format!(" in {}", seconds(took))).unwrap_or_default();
+    format!(
+        "run {id} is {status}: {read} rows read, {written} written, {unchanged} unchanged, {deleted} deleted, \
+         {rejected} rejected{took}"
+    )
+}
+
+fn failure(pipeline: &str, run: &Run) -> String {
+    let error = run.error.as_deref().unwrap_or("the run failed");
+    match error.contains("\nhint: ") {
+        true => error.to_owned(),
+        false => format!("{error}\nhint: `vitrina status {pipeline}` shows how it stands"),
+    }
+}
