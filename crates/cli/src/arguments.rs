@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, config, demo, doctor, roles, run, runs, serve, status, up};
+use crate::commands::{
+    backfill, completions, config, demo, doctor, rejects, roles, run, runs, serve, status, up,
+};
 use crate::output::Format;
 
 /// Keeps Postgres marts and search indexes true to the services they come from
@@ -36,6 +38,10 @@ pub(crate) enum Command {
     Status(status::Args),
     /// The runs of a pipeline, newest first
     Runs(runs::Args),
+    /// Rows of a pipeline that were refused: see them, let them pass, read them again, forget them
+    Rejects(rejects::Args),
+    /// Read rows again by their keys; the checkpoint stays where it is
+    Backfill(backfill::Args),
     /// Stop a pipeline after the batch under way; run goes on from there
     Pause(status::Pipeline),
     /// End the active run, or set a paused or failed pipeline back to IDLE

@@ -75,6 +75,26 @@ pub(crate) fn table<const N: usize>(
     lines.join("\n")
 }
 
+/// Cuts every line of a table where a terminal would break it; a file or a pipe gets it whole.
+pub(crate) fn fitting(table: &str) -> String {
+    match Table::new().width() {
+        Some(width) => cut(table, usize::from(width)),
+        None => table.to_owned(),
+    }
+}
+
+fn cut(table: &str, width: usize) -> String {
+    let fits = |line: &str| line.chars().count() <= width;
+    let cut = |line: &str| format!("{}…", line.chars().take(width.saturating_sub(1)).collect::<String>());
+    let lines = table.lines().map(|line| if fits(line) { line.to_owned() } else { cut(line) });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// One line of text that cannot move a terminal's cursor: it may come from the data.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// `1,234,567`
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -109,6 +129,16 @@ mod tests {
     #[test]
     fn large_numbers_are_grouped_by_thousands() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn a_line_is_cut_where_it_would_be_broken() {
+        assert_eq!(cut("id  message\n1   фильм", 9), "id  mess…\n1   фильм");
+    }
+
+    #[test]
+    fn what_comes_from_the_data_stays_on_its_line() {
+        assert_eq!(one_line("a\nb\u{1b}[2J"), "a b [2J");
     }
 
     #[test]

@@ -2,12 +2,63 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 use vitrina_core::{Mode, OnActive, RunStatus, Status};
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Page<T> {
     pub(crate) items: Vec<T>,
+}
+
+/// A page of rejects, and all reasons there are.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Rejects {
+    pub(crate) items: Vec<Reject>,
+    pub(crate) next_cursor: Option<String>,
+    pub(crate) groups: Vec<RejectGroup>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Reject {
+    pub(crate) id: String,
+    pub(crate) key: Value,
+    pub(crate) code: String,
+    pub(crate) message: String,
+    pub(crate) acknowledged_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RejectGroup {
+    pub(crate) code: String,
+    pub(crate) rejects: u64,
+    pub(crate) acknowledged: u64,
+    pub(crate) first_rejected_at: Timestamp,
+    pub(crate) last_rejected_at: Timestamp,
+}
+
+/// Which rejects are meant; all of them when nothing is given.
+#[derive(Debug, Serialize)]
+pub(crate) struct RejectChoice {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) code: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ids: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RejectsChanged {
+    pub(crate) rejects: u64,
+}
+
+/// The run over the keys of rejects.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Retry {
+    #[serde(flatten)]
+    pub(crate) accepted: Accepted,
+    pub(crate) rejects: u64,
+    /// Others were chosen too, and are not among its keys.
+    pub(crate) more: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -36,6 +87,8 @@ pub(crate) struct Run {
     pub(crate) id: Uuid,
     pub(crate) status: RunStatus,
     pub(crate) mode: Mode,
+    /// A backfill of so many keys.
+    pub(crate) backfill_keys: Option<u64>,
     pub(crate) trigger: String,
     pub(crate) requested_at: Timestamp,
     pub(crate) started_at: Option<Timestamp>,
@@ -45,6 +98,7 @@ pub(crate) struct Run {
     pub(crate) rows_unchanged: u64,
     pub(crate) rows_deleted: u64,
     pub(crate) rows_rejected: u64,
+    pub(crate) error_code: Option<String>,
     pub(crate) error: Option<String>,
 }
 
@@ -53,6 +107,8 @@ pub(crate) struct Run {
 pub(crate) struct Order {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<Mode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) keys: Option<Vec<Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) on_active: Option<OnActive>,
 }

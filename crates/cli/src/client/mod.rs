@@ -132,6 +132,30 @@ impl Client {
         self.ask(self.about(Method::POST, pipeline, &[verb])?).await
     }
 
+    pub(crate) async fn rejects(
+        &self,
+        pipeline: &str,
+        code: Option<&str>,
+        limit: u32,
+    ) -> Result<Answer<Rejects>> {
+        let request = self.about(Method::GET, pipeline, &["rejects"])?.query(&[("limit", limit)]);
+        self.ask(request.query(&code.map(|code| [("code", code)]))).await
+    }
+
+    /// `acknowledge` or `discard`.
+    pub(crate) async fn change_rejects(
+        &self,
+        pipeline: &str,
+        verb: &str,
+        choice: &RejectChoice,
+    ) -> Result<Answer<RejectsChanged>> {
+        self.ask(self.about(Method::POST, pipeline, &["rejects", verb])?.json(choice)).await
+    }
+
+    pub(crate) async fn retry_rejects(&self, pipeline: &str, choice: &RejectChoice) -> Result<Answer<Retry>> {
+        self.ask(self.about(Method::POST, pipeline, &["rejects", "retry"])?.json(choice)).await
+    }
+
     /// The run when it has ended, or as it is after `wait_seconds`.
     pub(crate) async fn follow(&self, run: Uuid, wait_seconds: u64) -> Result<Answer<Run>> {
         let timeout = PATIENCE + Duration::from_secs(wait_seconds);

@@ -1,11 +1,13 @@
 //! One file per command. Each takes its arguments and the context, and answers with an exit code.
 
+pub(crate) mod backfill;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 mod health;
 mod migrate;
+pub(crate) mod rejects;
 pub(crate) mod roles;
 pub(crate) mod run;
 mod runner;
@@ -30,6 +32,8 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Run(args) => run::run(&args, &context).await,
         Command::Status(args) => status::run(&args, &context).await,
         Command::Runs(args) => runs::run(&args, &context).await,
+        Command::Backfill(args) => backfill::run(&args, &context).await,
+        Command::Rejects(args) => rejects::run(&args, &context).await,
         Command::Pause(args) => status::change(&args, "pause", &context).await,
         Command::Cancel(args) => status::change(&args, "cancel", &context).await,
         Command::Enable(args) => status::change(&args, "enable", &context).await,

@@ -25,7 +25,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let client = context.client()?;
-    let order = Order { mode: args.mode, on_active: args.on_active };
+    let order = Order { mode: args.mode, keys: None, on_active: args.on_active };
     let answer = client.run(&args.pipeline, &order).await?;
     let asked = Asked { pipeline: &args.pipeline, accepted: &answer.known, document: &answer.document };
     watch::follow(&asked, &args.watch, &client, context).await

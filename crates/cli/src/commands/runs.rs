@@ -41,7 +41,8 @@ fn row(run: &Run) -> [String; 11] {
     [
         time(run.requested_at),
         run.status.to_string(),
-        run.mode.to_string(),
+        run.backfill_keys
+            .map_or_else(|| run.mode.to_string(), |keys| format!("backfill of {}", grouped(keys))),
         run.trigger.clone(),
         grouped(run.rows_read),
         grouped(run.rows_written),

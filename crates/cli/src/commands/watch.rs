@@ -12,7 +12,7 @@ use crate::client::{Accepted, Answer, Client, Run};
 use crate::config;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::output::{self, Progress, grouped, seconds};
+use crate::output::{self, Progress, grouped, seconds, shell_word};
 use crate::shutdown::Shutdown;
 
 #[derive(Debug, clap::Args)]
@@ -100,6 +100,9 @@ fn described(run: &Run) -> String {
 
 fn conclude(pipeline: &str, run: &Answer<Run>, context: &Context) -> Result<Exit> {
     context.output.show(&run.document, || concluded(&run.known));
+    if run.known.rows_rejected > 0 || run.known.error_code.as_deref() == Some("rejects.limit") {
+        output::say(&format!("`vitrina rejects {}` shows the rows that were refused", shell_word(pipeline)));
+    }
     match run.known.status {
         RunStatus::Success => Ok(Exit::Done),
         RunStatus::Failed => Err(Exit::Failed.fault(failure(pipeline, &run.known))),

@@ -4,6 +4,7 @@
 mod demo;
 mod meta_store;
 mod plain;
+mod rejects;
 mod stand;
 
 use std::ffi::OsStr;
@@ -45,6 +46,13 @@ impl Vitrina {
 
     fn file(self, name: &str, text: &str) -> Self {
         std::fs::write(self.directory.path().join(name), text).unwrap();
+        self
+    }
+
+    /// Gives it a text on stdin.
+    fn reads(mut self, text: &str) -> Self {
+        self = self.file("stdin.txt", text);
+        self.command.stdin(std::fs::File::open(self.directory.path().join("stdin.txt")).unwrap());
         self
     }
 
@@ -134,6 +142,13 @@ fn lines_until(pipe: &mut impl Read, mark: &str) -> Vec<String> {
             return lines;
         }
     }
+}
+
+/// The address in a log line of the API.
+fn address(line: &str) -> String {
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!(line["msg"], "the API listens");
+    line["address"].as_str().unwrap().to_owned()
 }
 
 /// A directory that the user of a private Postgres can enter, and the path of a demo in it.

@@ -5,7 +5,7 @@ use std::path::Path;
 use nix::sys::signal::Signal;
 use sqlx::{Connection, PgConnection};
 
-use super::{Vitrina, place, stand_variables, vitrina};
+use super::{Vitrina, address, place, stand_variables, vitrina};
 
 struct Stand {
     variables: Vec<(String, String)>,
@@ -38,13 +38,6 @@ impl Stand {
     async fn owner_session(&self) -> PgConnection {
         PgConnection::connect(self.owner()).await.unwrap()
     }
-}
-
-/// The address in a log line of the API.
-fn address(line: &str) -> String {
-    let line: serde_json::Value = serde_json::from_str(line).unwrap();
-    assert_eq!(line["msg"], "the API listens");
-    line["address"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]

@@ -1,0 +1,173 @@
+//! `vitrina rejects PIPELINE`: rows that were refused, and what is to become of them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::client::{Client, Reject, RejectChoice, RejectGroup, Rejects};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::output::{self, Format, fitting, grouped, one_line, shell_word, time};
+
+use super::watch::{self, Asked};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Name or id
+    pipeline: String,
+    /// Only those of this reason
+    #[arg(long)]
+    code: Option<String>,
+    /// List at most so many
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500), conflicts_with = "change")]
+    limit: u32,
+    /// Let runs pass with them: they stay, and no longer count against reject_limit
+    #[arg(long, group = "change")]
+    acknowledge: bool,
+    /// Read them again at the source, in a run over their keys
+    #[arg(long, group = "change")]
+    retry: bool,
+    /// Forget them; a row that is refused again comes back
+    #[arg(long, group = "change")]
+    discard: bool,
+    /// Change only these, as the list names them
+    #[arg(long, value_delimiter = ',', requires = "change")]
+    id: Option<Vec<String>>,
+    /// With --retry: stay until the run has ended; its result decides the exit code
+    #[arg(long, requires = "retry", conflicts_with_all = ["acknowledge", "discard"])]
+    watch: bool,
+    /// Watch no longer than this, such as 90s or 10m; the run goes on
+    #[arg(long, value_name = "TIME", requires = "watch", value_parser = watch::timeout)]
+    timeout: Option<Duration>,
+}
+
+pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
+    let client = context.client()?;
+    let choice = RejectChoice { code: args.code.clone(), ids: args.id.clone() };
+    match args {
+        Args { acknowledge: true, .. } => change(args, "acknowledge", &choice, &client, context).await,
+        Args { discard: true, .. } => change(args, "discard", &choice, &client, context).await,
+        Args { retry: true, .. } => retry(args, &choice, &client, context).await,
+        _ => list(args, &client, context).await,
+    }
+}
+
+async fn change(
+    args: &Args,
+    verb: &str,
+    choice: &RejectChoice,
+    client: &Client,
+    context: &Context,
+) -> Result<Exit> {
+    let changed = client.change_rejects(&args.pipeline, verb, choice).await?;
+    context.output.show(&changed.document, || {
+        let done = if verb == "discard" { "discarded" } else { "acknowledged" };
+        format!("{} {done}", counted(changed.known.rejects))
+    });
+    Ok(Exit::Done)
+}
+
+async fn retry(args: &Args, choice: &RejectChoice, client: &Client, context: &Context) -> Result<Exit> {
+    let answer = client.retry_rejects(&args.pipeline, choice).await?;
+    let rest = if answer.known.more { "; there are more: ask again when it has ended" } else { "" };
+    output::say(&format!("{} to be read again{rest}", counted(answer.known.rejects)));
+    let asked =
+        Asked { pipeline: &args.pipeline, accepted: &answer.known.accepted, document: &answer.document };
+    let how = watch::Watch { watch: args.watch, timeout: args.timeout };
+    watch::follow(&asked, &how, client, context).await
+}
+
+fn counted(rejects: u64) -> String {
+    if rejects == 1 { "1 reject is".to_owned() } else { format!("{} rejects are", grouped(rejects)) }
+}
+
+async fn list(args: &Args, client: &Client, context: &Context) -> Result<Exit> {
+    let rejects = client.rejects(&args.pipeline, args.code.as_deref(), args.limit).await?;
+    context.output.show(&rejects.document, || shown(args, &rejects.known));
+    if context.output == Format::Table {
+        talk(args, &rejects.known);
+    }
+    Ok(Exit::Done)
+}
+
+fn shown(args: &Args, rejects: &Rejects) -> String {
+    let none = match &args.code {
+        Some(code) => format!("{} has no rejects of {code}", args.pipeline),
+        None => format!("{} has no rejects", args.pipeline),
+    };
+    let mut parts = Vec::new();
+    if !rejects.groups.is_empty() {
+        let header = ["code", "rejects", "acknowledged", "first", "last"];
+        parts.push(output::table(header, rejects.groups.iter().map(group)));
+    }
+    parts.push(match rejects.items.as_slice() {
+        [] => none,
+        items => {
+            let header = ["id", "key", "code", "acknowledged", "message"];
+            fitting(&output::table(header, items.iter().map(row)))
+        }
+    });
+    parts.join("\n\n")
+}
+
+fn group(group: &RejectGroup) -> [String; 5] {
+    [
+        one_line(&group.code),
+        grouped(group.rejects),
+        grouped(group.acknowledged),
+        time(group.first_rejected_at),
+        time(group.last_rejected_at),
+    ]
+}
+
+fn row(reject: &Reject) -> [String; 5] {
+    let acknowledged = if reject.acknowledged_at.is_some() { "yes" } else { "no" };
+    [
+        reject.id.clone(),
+        key_text(&reject.key),
+        one_line(&reject.code),
+        acknowledged.to_owned(),
+        one_line(&reject.message),
+    ]
+}
+
+/// As `vitrina backfill` takes it: the text alone where the key has one column, else the JSON list.
+fn key_text(key: &Value) -> String {
+    let alone = key.as_array().filter(|parts| parts.len() == 1).and_then(|parts| parts[0].as_str());
+    let plain = |text: &&str| !text.is_empty() && !text.starts_with('[') && !text.contains(char::is_control);
+    alone.filter(plain).map_or_else(|| key.to_string(), str::to_owned)
+}
+
+fn talk(args: &Args, rejects: &Rejects) {
+    if rejects.items.is_empty() {
+        return;
+    }
+    if rejects.next_cursor.is_some() {
+        output::say("there are more; --limit shows them, -o json shows their rows too");
+    }
+    let pipeline = shell_word(&args.pipeline);
+    let code = args.code.as_ref().map(|code| format!(" --code {}", shell_word(code))).unwrap_or_default();
+    let command = format!("vitrina rejects {pipeline}{code}");
+    output::say(&format!(
+        "next, for all of these or with --id for some:\n  \
+         {command} --retry --watch   reads them again at the source\n  \
+         {command} --acknowledge     lets runs pass with them\n  \
+         {command} --discard         forgets them"
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::key_text;
+
+    #[test]
+    fn a_key_is_shown_as_it_can_be_asked_for_again() {
+        assert_eq!(key_text(&json!(["7"])), "7");
+        for whole in [json!(["7", "en"]), json!([null]), json!([""]), json!(["[x"]), json!(["a\nb"])] {
+            assert_eq!(key_text(&whole), whole.to_string());
+        }
+    }
+}
