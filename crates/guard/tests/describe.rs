@@ -24,19 +24,20 @@ async fn refusals(client: &Client, sql: &str) -> Vec<Finding> {
     }
 }
 
-fn column(name: &str, type_oid: u32, type_name: &str) -> DescribedColumn {
-    DescribedColumn { name: name.to_owned(), type_oid, type_name: type_name.to_owned() }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_described_query_tells_its_columns() {
     let (_database, client) = cinema().await;
     let columns =
         describe(&client, "select id, title, rating * 2 as double from content.film_work; -- all").await;
+    let columns = columns.unwrap();
+    let told = |column: &DescribedColumn| (column.name.clone(), column.type_oid, column.type_name.clone());
+    let column = |name: &str, oid: u32, kind: &str| (name.to_owned(), oid, kind.to_owned());
     assert_eq!(
-        columns.unwrap(),
+        columns.iter().map(told).collect::<Vec<_>>(),
         [column("id", 2950, "uuid"), column("title", 25, "text"), column("double", 1700, "numeric")]
     );
+    let plain: Vec<bool> = columns.iter().map(|column| column.origin.is_some()).collect();
+    assert_eq!(plain, [true, true, false], "which of them are columns of a table");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@ use futures_util::SinkExt;
 use vitrina_core::{Error, Outcome, Result};
 use vitrina_pgcopy::Encoder;
 
+use super::mart::MartColumn;
 use super::statements::{self, Find, STAGE};
 use super::trouble::{RowTrouble, Tried, Trouble};
 use super::{PostgresSink, duplicates};
@@ -126,19 +127,19 @@ impl PostgresSink {
 
     /// New rows with the time of their writing, which COPY cannot compute: it is sent along.
     async fn fill_mart(&mut self, rows: &RecordBatch) -> Tried<u64> {
-        let (shape, table) = (self.shape()?, &self.mart.table);
-        let Some(touch) = shape.touch(&self.mart) else {
-            return self.fill(table, &shape.names(), false, rows).await;
+        let (shape, table) = (self.shape()?, self.mart.table.clone());
+        let Some(touch) = shape.touch(&self.mart).map(str::to_owned) else {
+            return self.fill(&table, false, rows).await;
         };
-        let is_time =
-            self.mart.columns.iter().any(|column| column.name == touch && column.oid == TIMESTAMPTZ);
-        if !is_time || !shape.is_native() {
-            return self.fill(table, &shape.names(), true, rows).await;
+        let is_time = |column: &MartColumn| column.name == touch && column.oid == TIMESTAMPTZ;
+        if !shape.is_native() || !self.mart.columns.iter().any(is_time) {
+            return self.fill(&table, true, rows).await;
         }
+        let into = format!("{table} ({}, {})", shape.names(), identifier(&touch));
         let now = "select (extract(epoch from now()) * 1000000)::bigint";
         let row = self.session.client.query_one(now, &[]).await;
         let now: i64 = row.map_err(|error| Trouble::of(&self.session, error))?.get(0);
-        self.copy(&format!("{table} ({names})"), &touched(rows, &touch, now)?).await
+        self.copy(&into, &touched(rows, &touch, now)?).await
     }
 
     /// Rows into a table with the mart's types: straight, or cast on the way.

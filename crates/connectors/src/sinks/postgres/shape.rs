@@ -132,7 +132,7 @@ fn written(mart: &Mart, field: &Field, staged_type: impl Into<String>) -> Result
         [Bool, Bytea, Date, Int2, Int4, Int8, Text, Timestamp, Timestamptz, Uuid].map(Kind::Scalar);
     let by_bytes = kind.is_some_and(|kind| by_bytes.contains(&kind));
     const PADDED: u32 = 1042;
-    let plain = native && by_bytes && column.oid != PADDED && !(column.rounds && !column.is_text);
+    let plain = native && by_bytes && column.oid != PADDED && (column.is_text || !column.rounds);
     Ok(WrittenColumn { column, staged_type: staged_type.into(), native, plain })
 }
 

@@ -96,7 +96,7 @@ impl Cursor {
         }
         let to = match self.finished {
             true => self.ended(from, pass),
-            false => halfway(from, Pass { position: reached, ..pass }),
+            false => halfway(from, &Pass { position: reached, ..pass }),
         };
         let rows_read = piece.rows.num_rows() as u64;
         let mut rejected = Vec::new();
@@ -239,7 +239,7 @@ impl Cursor {
     }
 }
 
-fn halfway(from: &Position, pass: Pass) -> Position {
+fn halfway(from: &Position, pass: &Pass) -> Position {
     Position { done: from.done.clone(), pass: Some(json!(pass)) }
 }
 
