@@ -21,6 +21,8 @@ const ROWS: f64 = 200_000.0;
 /// As a source cuts its batches.
 const BATCH_ROWS: usize = 10_000;
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
+/// Of which the best counts, on both sides.
+const RUNS: usize = 3;
 
 /// Every kind of value, in proportions that marts have.
 const WIDE: &str = "
@@ -47,9 +49,9 @@ pub(crate) async fn measure(ground: &Ground, scale: f64) -> Result<Measured> {
     let stream = read(&client, &columns).await?;
     client.batch_execute("drop table bench.wide").await?;
 
-    let codec = run(&columns, &stream)?;
+    let codec = best_run(&columns, &stream)?;
     codec.print();
-    let seconds = (codec.decoding + codec.encoding).as_secs_f64();
+    let seconds = codec.time().as_secs_f64();
     Ok(Measured {
         workload: NAME.to_owned(),
         rows: codec.rows,
@@ -58,8 +60,7 @@ pub(crate) async fn measure(ground: &Ground, scale: f64) -> Result<Measured> {
         ratio: seconds / limit_seconds,
         server_seconds: None,
         batches: None,
-        // One thread that waits for nothing.
-        cpu_seconds: seconds,
+        cpu_seconds: codec.cpu.as_secs_f64(),
         peak_rss_mb: peak_rss_mb()?,
     })
 }
@@ -73,10 +74,10 @@ async fn create_rows(client: &Client, scale: f64) -> Result<()> {
     client.batch_execute("vacuum analyze bench.wide").await.context("the rows of the workload")
 }
 
-/// The best of three: the first one also reads the table into the server's memory.
+/// The first run also reads the table into the server's memory.
 async fn server_time(client: &Client) -> Result<Duration> {
     let mut best = Duration::MAX;
-    for _ in 0..3 {
+    for _ in 0..RUNS {
         let started = Instant::now();
         client
             .batch_execute("copy (select * from bench.wide) to '/dev/null' (format binary)")
@@ -99,20 +100,31 @@ async fn read(client: &Client, columns: &[Column]) -> Result<Vec<Bytes>> {
 }
 
 /// What decoding and encoding one stream took.
+#[derive(Default)]
 struct Codec {
     rows: u64,
     bytes: usize,
     decoding: Duration,
     encoding: Duration,
+    cpu: Duration,
+}
+
+fn best_run(columns: &[Column], stream: &[Bytes]) -> Result<Codec> {
+    let mut best = run(columns, stream)?;
+    for _ in 1..RUNS {
+        let again = run(columns, stream)?;
+        best = if again.time() < best.time() { again } else { best };
+    }
+    Ok(best)
 }
 
 fn run(columns: &[Column], stream: &[Bytes]) -> Result<Codec> {
     let mut decoder = Decoder::new(columns);
     let encoder = Encoder::new(decoder.schema().clone())?;
     let bytes = stream.iter().map(Bytes::len).sum();
-    let mut codec = Codec { rows: 0, bytes, decoding: Duration::ZERO, encoding: Duration::ZERO };
+    let mut codec = Codec { bytes, ..Codec::default() };
     let mut out = BytesMut::new();
-    let started = Instant::now();
+    let (started, cpu) = (Instant::now(), cpu_time()?);
     for chunk in stream {
         let mut chunk = chunk.clone();
         while decoder.push_until(&mut chunk, BATCH_ROWS, BATCH_BYTES)? {
@@ -122,6 +134,7 @@ fn run(columns: &[Column], stream: &[Bytes]) -> Result<Codec> {
     ensure!(decoder.is_finished(), "the stream is cut off");
     codec.encode(&encoder, &mut decoder, &mut out)?;
     codec.decoding = started.elapsed() - codec.encoding;
+    codec.cpu = cpu_time()? - cpu;
     Ok(codec)
 }
 
@@ -137,6 +150,10 @@ impl Codec {
         Ok(())
     }
 
+    fn time(&self) -> Duration {
+        self.decoding + self.encoding
+    }
+
     fn print(&self) {
         let megabytes = self.bytes as f64 / 1e6;
         let rate = |time: Duration| megabytes / time.as_secs_f64();
@@ -144,9 +161,16 @@ impl Codec {
             "{megabytes:.0} MB: decoded at {:.0} MB/s, encoded at {:.0} MB/s, both at {:.0} MB/s",
             rate(self.decoding),
             rate(self.encoding),
-            rate(self.decoding + self.encoding),
+            rate(self.time()),
         );
     }
+}
+
+/// Of this thread, so far: other programs on the machine do not count.
+fn cpu_time() -> Result<Duration> {
+    let times = fs::read_to_string("/proc/thread-self/schedstat")?;
+    let nanoseconds = times.split_whitespace().next().context("the time on the processor")?;
+    Ok(Duration::from_nanos(nanoseconds.parse()?))
 }
 
 /// Of this process, which holds the whole stream.

@@ -16,6 +16,11 @@ use crate::stage::{Stage, until};
     "its columns: id, title"
 )]
 #[case::no_key_column("select title from content.film", "sink.missing_key", "returns no column \"id\"")]
+#[case::a_type_that_would_be_rounded_in_silence(
+    "select id + 0.5 as id, title from content.film",
+    "sink.type_mismatch",
+    "rounded in silence"
+)]
 #[case::a_type_the_mart_cannot_take(
     "select id, title, modified as rating from content.film",
     "sink.type_mismatch",

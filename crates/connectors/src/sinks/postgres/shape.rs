@@ -126,6 +126,16 @@ fn written(mart: &Mart, field: &Field, staged_type: impl Into<String>) -> Result
     let column = mart.column(field.name(), "column of the query");
     let column = column.map_err(|error| with_alter(mart, field, error))?.clone();
     let kind = Kind::of_field(field);
+    if kind.is_some_and(|kind| loses(kind, Kind::of_oid(column.oid))) {
+        let declared = field.metadata().get("pg_type").map_or("another type", String::as_str);
+        let message = format!(
+            "column {:?} of {} is {}, and the query returns {declared}: values would be rounded in silence",
+            field.name(),
+            mart.name,
+            column.full_type
+        );
+        return Err(Error::fix("sink.type_mismatch", message).hint("cast the column in the query to the mart's type"));
+    }
     let native = kind.is_some_and(|kind| kind.is_native() && kind == Kind::of_oid(column.oid));
     use Scalar::{Bool, Bytea, Date, Int2, Int4, Int8, Text, Timestamp, Timestamptz, Uuid};
     let by_bytes =
@@ -134,6 +144,19 @@ fn written(mart: &Mart, field: &Field, staged_type: impl Into<String>) -> Result
     const PADDED: u32 = 1042;
     let plain = native && by_bytes && column.oid != PADDED && (column.is_text || !column.rounds);
     Ok(WrittenColumn { column, staged_type: staged_type.into(), native, plain })
+}
+
+/// Postgres would assign these without a word, and less would arrive than was read.
+fn loses(query: Kind, mart: Kind) -> bool {
+    use Scalar::{Date, Float4, Float8, Int2, Int4, Int8, Numeric, Time, Timestamp, Timestamptz};
+    let (Kind::Scalar(query), Kind::Scalar(mart)) = (query, mart) else { return false };
+    match query {
+        Numeric => matches!(mart, Int2 | Int4 | Int8 | Float4 | Float8),
+        Float4 | Float8 if matches!(mart, Int2 | Int4 | Int8 | Numeric) => true,
+        Float8 => mart == Float4,
+        Timestamp | Timestamptz => matches!(mart, Date | Time),
+        _ => false,
+    }
 }
 
 /// A column that the query has and the mart lacks: with the statement that adds it.
