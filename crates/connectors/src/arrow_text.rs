@@ -102,7 +102,11 @@ fn float<T: std::fmt::Display + Into<f64> + Copy>(number: T) -> String {
 
 fn time(microseconds: i64) -> String {
     let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
-    format!("{:02}:{:02}:{:02}.{fraction:06}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+    let whole = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match fraction {
+        0 => whole,
+        fraction => format!("{whole}.{fraction:06}").trim_end_matches('0').to_owned(),
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -139,7 +143,7 @@ fn timestamp(microseconds: i64, with_zone: bool) -> Result<String> {
     let instant = Timestamp::from_microsecond(microseconds).map_err(out_of_range)?;
     let civil: DateTime = instant.to_zoned(jiff::tz::TimeZone::UTC).datetime();
     in_our_era(civil.year())?;
-    Ok(format!("{civil}{}", if with_zone { "+00" } else { "" }))
+    Ok(format!("{} {}{}", civil.date(), civil.time(), if with_zone { "+00" } else { "" }))
 }
 
 /// Years before Christ are written in another way on either side.
@@ -162,7 +166,7 @@ mod tests {
 
     #[test]
     fn times_keep_their_microseconds_and_their_infinities() {
-        assert_eq!(timestamp(1_700_000_000_123_456, true).unwrap(), "2023-11-14T22:13:20.123456+00");
+        assert_eq!(timestamp(1_700_000_000_123_456, true).unwrap(), "2023-11-14 22:13:20.123456+00");
         assert_eq!(timestamp(i64::MAX, true).unwrap(), "infinity");
         assert_eq!(date(19_675).unwrap(), "2023-11-14");
         assert_eq!(date(i32::MIN).unwrap(), "-infinity");

@@ -31,7 +31,7 @@ pub(crate) fn write_text(field: &[u8], out: &mut impl Write) -> Result<usize, Fl
         INFINITY => text.push(b"Infinity"),
         MINUS_INFINITY => text.push(b"-Infinity"),
         sign => {
-            if sign == NEGATIVE {
+            if sign == NEGATIVE && !number.shows_zero() {
                 text.push(b"-");
             }
             number.write_whole(&mut text);
@@ -66,6 +66,17 @@ impl<'a> Binary<'a> {
             .ok()
             .and_then(|index| self.digits.get(index))
             .map_or(0, |digit| u16::from_be_bytes(*digit))
+    }
+
+    /// No server sends such a negative number; as text it would be a zero with a sign.
+    fn shows_zero(&self) -> bool {
+        let places = i32::from(self.scale);
+        let shown = |weight: i32| {
+            let cut = u32::try_from((-weight * DIGITS as i32 - places).clamp(0, DIGITS as i32)).unwrap_or(0);
+            self.digit(weight) / 10_u16.pow(cut)
+        };
+        let last = i32::from(self.weight) - self.digits.len() as i32;
+        (last..=i32::from(self.weight)).all(|weight| shown(weight) == 0)
     }
 
     fn write_whole(&self, text: &mut Text<'_, impl Write>) {

@@ -30,6 +30,8 @@ pub(crate) struct Executor {
     shutdown: CancellationToken,
     /// Someone asked for a pause or a cancel.
     interruption: CancellationToken,
+    /// A write was given up, and its session is still busy with it.
+    abandoned: bool,
     counts: Counts,
 }
 
@@ -60,6 +62,7 @@ impl Executor {
             installation,
             shutdown,
             interruption: CancellationToken::new(),
+            abandoned: false,
             counts: Counts::default(),
         }
     }
@@ -120,7 +123,8 @@ impl Executor {
         let Some(mut stations) = self.open(claim).await? else { return Ok(End::Data) };
         let end = self.batches(claim, &mut stations).await;
         let condemned = matches!(&end, Err(error) if CONDEMNED.contains(&error.code));
-        if condemned || (matches!(end, Ok(End::Interrupted)) && self.is_cancelled(claim).await) {
+        let cancelled = matches!(end, Ok(End::Interrupted)) && self.is_cancelled(claim).await;
+        if condemned || (cancelled && !self.abandoned) {
             // Only space depends on it: the next load of this pipeline clears up as well.
             stations.sink.clear().await.ok();
         }
@@ -140,7 +144,10 @@ impl Executor {
             let impatience = out_of_patience(self.interruption.clone(), self.settings.pause_timeout);
             tokio::select! {
                 written = self.write(claim, stations, ahead) => written?,
-                () = impatience => return Ok(End::Interrupted),
+                () = impatience => {
+                    self.abandoned = true;
+                    return Ok(End::Interrupted);
+                }
             }
             if ends_pass {
                 return Ok(End::Data);

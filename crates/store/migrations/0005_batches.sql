@@ -30,7 +30,9 @@ begin
      order by md5(r.key::text)
     on conflict (pipeline_id, key_hash) do update
        set run_id = excluded.run_id, code = excluded.code, message = excluded.message, row = excluded.row,
-           load_id = excluded.load_id, rejected_at = excluded.rejected_at;
+           load_id = excluded.load_id, rejected_at = excluded.rejected_at,
+           -- Someone has accepted that reason, and no other.
+           acknowledged_at = case when old.code = excluded.code then old.acknowledged_at end;
     if (p_outcome ->> 'close_others')::boolean then
         delete from etl.etl_rejects where pipeline_id = p_pipeline and load_id is distinct from v_load;
     end if;

@@ -296,3 +296,40 @@ async fn a_crash_of_the_server_that_empties_the_staging_starts_the_load_from_zer
     );
     assert_eq!(stage.db.value::<i64>(&same).await, 0);
 }
+
+#[tokio::test]
+async fn a_key_that_ignores_case_is_compared_as_the_mart_compares_it() {
+    let stage = Stage::empty().await;
+    stage
+        .db
+        .execute(
+            "create extension citext; create schema content; create schema analytics;
+             create table content.person (name text primary key); insert into content.person values ('ann'), ('Bob');
+             create table analytics.person (name public.citext primary key, seen int default 1)",
+        )
+        .await;
+    let id = stage
+        .pipeline(json!({"source_query": "select name from content.person", "target_table": "analytics.person", "delete_limit": 1}))
+        .await;
+    stage.succeed(id).await;
+    stage.db.execute("update content.person set name = 'Ann' where name = 'ann'").await;
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_deleted, run.rows_rejected), (0, 0));
+    assert_eq!(stage.count("analytics.person").await, 2);
+}
+
+#[tokio::test]
+async fn a_direct_load_of_a_partitioned_mart_notices_a_key_that_comes_again() {
+    let stage = Stage::with_films(10).await;
+    stage
+        .db
+        .execute(
+            "drop table analytics.film; create table analytics.film (id int primary key, title text) partition by range (id);
+             create table analytics.film_all partition of analytics.film default; update etl.etl_targets set touch_column = null",
+        )
+        .await;
+    let query = "select id, title from content.film union all select 4, 'again'";
+    let id = stage.pipeline(json!({"source_query": query, "reject_limit": 1, "batch_size": 3})).await;
+    stage.succeed(id).await;
+    assert_eq!(stage.rejects().await, [("row.duplicate_key".to_owned(), "[\"4\"]".to_owned())]);
+}

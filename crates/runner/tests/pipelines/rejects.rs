@@ -234,3 +234,174 @@ async fn a_backfill_of_keys_with_the_wrong_number_of_columns_is_refused() {
     stage.runner().drain().await.unwrap();
     assert_eq!(stage.run_record(run).await.error_code.as_deref(), Some("backfill.key"));
 }
+
+#[tokio::test]
+async fn many_rows_of_one_refused_key_hide_no_other_row() {
+    let stage = Stage::with_films(300).await;
+    let query = "select nullif(id, id % 2 * id) as id, title, rating, modified from content.film";
+    for changes in [json!({}), json!({"mode": "incremental", "incremental_key": "modified"})] {
+        let mut changes = changes;
+        changes["name"] = json!(format!("film{}", changes.as_object().unwrap().len()));
+        changes["source_query"] = json!(query);
+        changes["reject_limit"] = json!(1);
+        let id = stage.pipeline(changes).await;
+        let run = stage.succeed(id).await;
+        assert_eq!((run.rows_read, run.rows_rejected), (300, 1));
+        assert_eq!(stage.count("analytics.film").await, 150);
+    }
+}
+
+#[tokio::test]
+async fn pages_that_hold_no_key_at_all_come_to_an_end() {
+    let stage = Stage::with_films(50).await;
+    let query = "select nullif(id, id) as id, title, rating, modified from content.film";
+    let id = stage
+        .pipeline(json!({"source_query": query, "read": "keyset", "batch_size": 10, "reject_limit": 1}))
+        .await;
+    assert_eq!(stage.succeed(id).await.rows_rejected, 1);
+}
+
+#[tokio::test]
+async fn rows_that_cannot_be_used_are_no_rows_where_a_mart_might_be_emptied() {
+    let stage = Stage::with_films(10).await;
+    let id = stage.pipeline(json!({"delete_limit": 1, "reject_limit": 1})).await;
+    stage.succeed(id).await;
+    stage.db.execute("update etl.etl_pipelines set source_query = 'select max(id) as id, max(title) as title, max(rating) as rating, max(modified) as modified from content.film where id < 0'").await;
+    assert_eq!(stage.fail(id).await.0, "sink.source_empty");
+    assert_eq!(stage.count("analytics.film").await, 10);
+}
+
+#[tokio::test]
+async fn a_backfill_in_the_middle_of_a_load_is_not_undone_by_it() {
+    let stage = with_a_bad_film(100).await;
+    let id = stage
+        .pipeline(json!({"batch_size": 10, "first_load": "staged", "reject_limit": 1, "delete_limit": 1}))
+        .await;
+    stage.db.execute("alter table analytics.film add check (id <> 55)").await;
+    assert_eq!(stage.fail(id).await.0, "rejects.limit", "behind its first batches");
+    stage.db.execute("update content.film set title = 'short' where id = 7").await;
+    let run = stage.request_keys(id, json!([["7"]])).await;
+    stage.runner().drain().await.unwrap();
+    assert_eq!(stage.run_record(run).await.status, RunStatus::Success);
+    stage.store.acknowledge_rejects(id, &RejectChoice::default()).await.unwrap();
+    stage.succeed(id).await;
+    assert_eq!(stage.count("analytics.film where id = 7").await, 1);
+    assert_eq!(stage.count("analytics.film").await, 99);
+}
+
+#[rstest]
+#[case::a_time("timestamptz", "2024-01-01 12:30:00+03")]
+#[case::a_number("double precision", "1e20")]
+#[case::padded("char(5)", "ab")]
+#[case::without_case("public.citext", "Ann")]
+#[tokio::test]
+async fn a_key_with_an_open_reject_stays_in_the_mart_whatever_its_type(
+    #[case] kind: &str,
+    #[case] key: &str,
+) {
+    let stage = Stage::empty().await;
+    stage
+        .db
+        .execute(&format!(
+            "create extension citext; create schema content; create schema analytics;
+             create table content.odd (k {kind} primary key, v int); insert into content.odd values ('{key}', -1);
+             create table analytics.odd (k {kind} primary key, v int check (v >= 0)); insert into analytics.odd values ('{key}', 1)"
+        ))
+        .await;
+    let other = if kind == "double precision" { "2" } else { "2020-01-01" };
+    if kind != "char(5)" {
+        stage.db.execute(&format!("insert into content.odd values ('{other}', 5)")).await;
+    }
+    let id = stage
+        .pipeline(
+            json!({"source_query": null, "source_table": "content.odd", "target_table": "analytics.odd",
+                         "delete_limit": 1, "reject_limit": 1, "batch_size": 1}),
+        )
+        .await;
+    if kind == "char(5)" {
+        stage.db.execute("insert into content.odd values ('zz', 5)").await;
+    }
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_rejected, run.rows_deleted), (1, 0));
+    assert_eq!(stage.count("analytics.odd").await, 2);
+    stage.db.execute("update content.odd set v = 7").await;
+    stage.succeed(id).await;
+    assert_eq!((stage.rejects().await.len(), stage.count("analytics.odd where v = 7").await), (0, 2));
+}
+
+#[rstest]
+#[case::a_constraint_that_waits_for_the_commit(
+    "create table analytics.known as select id from content.film where id <> 7; alter table analytics.known add primary key (id);
+     alter table analytics.film add foreign key (id) references analytics.known deferrable initially deferred"
+)]
+#[case::a_value_too_long_for_an_index("update content.film set title = (select string_agg(md5(n::text), '') from generate_series(1, 2000) n) where id = 7;
+     create index on analytics.film (title)")]
+#[case::a_state_of_ones_own("create function analytics.refuse() returns trigger language plpgsql as $$ begin if new.id = 7 then raise 'no' using errcode = 'MY001'; end if; return new; end $$;
+     create trigger refuse before insert on analytics.film for each row execute function analytics.refuse()")]
+#[case::a_check_over_the_whole_row("create function analytics.fits(f analytics.film) returns boolean language sql immutable as 'select f.id <> 7';
+     alter table analytics.film add check (analytics.fits(film))")]
+#[tokio::test]
+async fn whatever_refuses_a_row_refuses_no_other(#[case] rule: &str) {
+    let stage = Stage::with_films(30).await;
+    stage.db.execute(rule).await;
+    for (name, changes) in
+        [("direct", json!({})), ("staged", json!({"first_load": "staged", "batch_size": 10}))]
+    {
+        let mut changes = changes;
+        changes["name"] = json!(name);
+        changes["reject_limit"] = json!(1);
+        let id = stage.pipeline(changes).await;
+        let run = stage.succeed(id).await;
+        assert_eq!((run.rows_read, run.rows_rejected), (30, 1), "{name}");
+        assert_eq!(stage.count("analytics.film").await, 29, "{name}");
+        stage.db.execute("truncate analytics.film").await;
+    }
+}
+
+#[tokio::test]
+async fn what_has_vanished_makes_room_for_what_comes() {
+    let stage = Stage::with_films(10).await;
+    stage.db.execute("create unique index on analytics.film (title)").await;
+    for batch_size in [100, 3] {
+        let id = stage
+            .pipeline(
+                json!({"name": format!("film{batch_size}"), "batch_size": batch_size, "delete_limit": 1}),
+            )
+            .await;
+        stage.succeed(id).await;
+        stage
+            .db
+            .execute("update content.film set id = id + 1000 where id = (select min(id) from content.film)")
+            .await;
+        let run = stage.succeed(id).await;
+        assert_eq!((run.rows_written, run.rows_deleted, run.rows_rejected), (1, 1, 0));
+        assert_eq!(stage.differences().await, 0);
+    }
+}
+
+#[tokio::test]
+async fn the_delete_limit_holds_over_all_batches_of_a_backfill() {
+    let stage = Stage::with_films(100).await;
+    let id = stage.full(10).await;
+    stage.succeed(id).await;
+    stage.db.execute("delete from content.film where id <= 60").await;
+    let keys: Vec<_> = (1..=60).map(|id| json!([id])).collect();
+    let run = stage.request_keys(id, json!(keys)).await;
+    stage.runner().drain().await.unwrap();
+    assert_eq!(stage.run_record(run).await.error_code.as_deref(), Some("sink.delete_limit"));
+    assert_eq!(stage.count("analytics.film").await, 80, "20 % of what there was, and no more");
+}
+
+#[tokio::test]
+async fn a_key_that_the_mart_cannot_hold_spoils_no_backfill() {
+    let stage = Stage::with_films(10).await;
+    let query = "select id::bigint + case when id = 3 then 5000000000 else 0 end as id, title, rating, modified from content.film";
+    let id = stage.pipeline(json!({"source_query": query, "reject_limit": 1})).await;
+    stage.succeed(id).await;
+    stage.db.execute("update content.film set title = 'New' where id = 1").await;
+    let run = stage.request_keys(id, json!([["5000000003"], ["1"]])).await;
+    stage.runner().drain().await.unwrap();
+    let run = stage.run_record(run).await;
+    assert_eq!((run.status, run.rows_written), (RunStatus::Success, 1), "{:?}", run.error);
+    assert_eq!(stage.rejects().await.len(), 1);
+}

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use arrow_array::RecordBatch;
-use arrow_row::{OwnedRow, RowConverter, SortField};
+use arrow_row::{RowConverter, SortField};
 use vitrina_core::{Error, Reject, Result};
 
 use crate::rejects::{keep, reject};
@@ -15,15 +15,12 @@ pub(super) struct Distinct {
     pub(super) rejected: Vec<Reject>,
     /// Rows that a later one of the same key has replaced.
     pub(super) replaced: u64,
-    /// The greatest key of the batch, if its rows came in order; else nothing is known.
-    pub(super) last: Option<OwnedRow>,
-    pub(super) first: Option<OwnedRow>,
 }
 
 impl Distinct {
     /// The rows as they are, for someone else to look through.
     pub(super) fn unseen(rows: &RecordBatch) -> Self {
-        Self { rows: rows.clone(), rejected: Vec::new(), replaced: 0, first: None, last: None }
+        Self { rows: rows.clone(), rejected: Vec::new(), replaced: 0 }
     }
 }
 
@@ -32,11 +29,9 @@ pub(super) const CODE: &str = "row.duplicate_key";
 pub(super) fn distinct(rows: &RecordBatch, key: &[String], has_order: bool) -> Result<Distinct> {
     let converted = convert(rows, key)?;
     let count = rows.num_rows();
-    let owned = |row: usize| (row < count).then(|| converted.row(row).owned());
-    let (first, last) = (owned(0), count.checked_sub(1).and_then(owned));
     let in_order = (1..count).all(|row| converted.row(row - 1) < converted.row(row));
     if in_order {
-        return Ok(Distinct { rows: rows.clone(), rejected: Vec::new(), replaced: 0, first, last });
+        return Ok(Distinct { rows: rows.clone(), rejected: Vec::new(), replaced: 0 });
     }
     let mut places: HashMap<_, Vec<usize>> = HashMap::with_capacity(count);
     for row in 0..count {
@@ -54,7 +49,7 @@ pub(super) fn distinct(rows: &RecordBatch, key: &[String], has_order: bool) -> R
             _ => rejected.push(reject(rows, same[0], key, CODE, message(same.len(), key))?),
         }
     }
-    Ok(Distinct { rows: keep(rows, &stays)?, rejected, replaced, first, last })
+    Ok(Distinct { rows: keep(rows, &stays)?, rejected, replaced })
 }
 
 pub(super) fn message(count: usize, key: &[String]) -> String {

@@ -19,9 +19,9 @@ pub(super) struct Fence {
 }
 
 /// What a database of marts keeps for Vitrina: staging of loads, and the fence where the meta-store is
-/// elsewhere.
+/// elsewhere. `create schema if not exists` would need the right to create schemas even where it is there.
 const SCHEMA: &str = "
-    create schema if not exists vitrina;
+    do $$ begin if to_regnamespace('vitrina') is null then create schema vitrina; end if; end $$;
     create unlogged table if not exists vitrina.loads (
         load uuid primary key, pipeline uuid not null, position jsonb not null, rows bigint not null);
     create table if not exists vitrina.checkpoints (
@@ -72,7 +72,8 @@ impl Fence {
             return Ok(state);
         }
         if truth.version == state.version + 1 {
-            // The answer to this batch, or the copy of it, was lost on the way.
+            // The answer to this batch, or the copy of it, was lost on the way. It has been judged already.
+            let outcome = Outcome { reject_limit: i64::MAX, ..outcome };
             let entry = Entry {
                 lease,
                 from_version: state.version,
@@ -193,7 +194,7 @@ async fn enter_here(
 /// The mart's own checkpoint, without the pass that was dropped in the meta-store meanwhile, under a number
 /// that both sides have not passed yet.
 fn agree(truth: State, state: &State) -> State {
-    let dropped = state.version > truth.version && state.checkpoint.position.pass.is_none();
+    let dropped = state.version >= truth.version && state.checkpoint.position.pass.is_none();
     let checkpoint = if dropped { truth.checkpoint.without_pass() } else { truth.checkpoint };
     State { checkpoint, version: truth.version.max(state.version) }
 }

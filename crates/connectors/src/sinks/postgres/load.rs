@@ -4,14 +4,13 @@
 //! What the staging holds is told by a row of `vitrina.loads`, unlogged as well: a server crash takes both,
 //! and the load starts anew. A position that outlived its rows would make the merge delete good ones.
 
-use arrow_row::OwnedRow;
 use serde_json::json;
 use uuid::Uuid;
 use vitrina_core::{
     Batch, Checkpoint, Commit, Error, FirstLoad, Load, LoadPath, Outcome, PipelineId, Position, Result, State,
 };
 
-use super::put::{Care, Merged, Way};
+use super::put::{Care, Way};
 use super::statements::{self, Find, STAGE};
 use super::trouble::{Tried, Trouble};
 use super::{PostgresSink, duplicates};
@@ -21,20 +20,13 @@ use crate::sql::literal;
 /// The loads of one pipeline, as this sink knows them.
 pub(super) struct Loads {
     pipeline: PipelineId,
-    /// The greatest key of the batch before: a key that goes on in the next batch comes twice.
-    last_key: Option<OwnedRow>,
-    /// The same of the batch under way; it counts once that has been committed.
-    next_key: Option<OwnedRow>,
     /// What is to be told of the staging in the message that commits the batch.
     pub(super) told: String,
 }
 
-/// Rows fit a page of 8 KiB at most so often.
-const PLACES_A_BLOCK: u64 = 1024;
-
 impl Loads {
     pub(super) fn new(pipeline: PipelineId) -> Self {
-        Self { pipeline, last_key: None, next_key: None, told: String::new() }
+        Self { pipeline, told: String::new() }
     }
 
     fn table(&self, load: Uuid) -> String {
@@ -60,10 +52,6 @@ impl Loads {
             }
         }
         Ok(state)
-    }
-
-    pub(super) fn committed(&mut self, checkpoint: &Checkpoint) {
-        self.last_key = self.next_key.take().filter(|_| checkpoint.position.pass.is_some());
     }
 
     /// Drops the staging of this pipeline, whichever load it was of.
@@ -104,14 +92,13 @@ impl PostgresSink {
         };
         outcome.load = Some(load.id);
         outcome.close_others = batch.ends_pass();
-        let deleted = match step {
+        match step {
             Step::Whole => self.merge_whole(batch, commit, care, outcome).await?,
             Step::Direct(_) => self.fill_directly(batch, commit, care, outcome).await?,
             Step::Staged(load) => self.stage(batch, commit, load, care, outcome).await?,
-        };
-        outcome.counts.deleted = deleted;
+        }
         let to = batch.to.clone().ok_or_else(|| Error::bug("sink.load", "a load leads nowhere"))?;
-        let mut checkpoint = commit.from.advance(commit.run, to, deleted, None);
+        let mut checkpoint = commit.from.advance(commit.run, to, 0, None);
         checkpoint.load = (!batch.ends_pass()).then_some(load);
         Ok(checkpoint)
     }
@@ -146,9 +133,14 @@ impl PostgresSink {
 
     async fn begin_staging(&mut self, load: Load) -> Result<()> {
         self.loads.clear(&self.session).await?;
-        self.loads.last_key = None;
         let table = self.loads.table(load.id);
-        self.session.run(&statements::create_load(&self.mart, self.shape()?, &table)).await?;
+        let create =
+            |with_checks| Ok(statements::create_load(&self.mart, self.shape()?, &table, with_checks));
+        self.session.run("savepoint staging").await?;
+        if self.session.run(&create(true)?).await.is_err() {
+            // A check over the whole row cannot be copied: the merge will hold it.
+            self.session.run(&format!("rollback to staging; {}", create(false)?)).await?;
+        }
         let (load, pipeline) = (id(load.id), literal(&self.loads.pipeline.to_string()));
         let told = format!(
             "insert into vitrina.loads (load, pipeline, position, rows) values ({load}, {pipeline}, '{{}}', 0)"
@@ -163,16 +155,14 @@ impl PostgresSink {
         commit: &Commit,
         care: Care,
         outcome: &mut Outcome,
-    ) -> Tried<u64> {
-        if batch.rows.num_rows() == 0 && outcome.rejects.is_empty() {
-            self.refuse_empty_source().await?;
-            return Ok(0);
-        }
+    ) -> Tried<()> {
         let distinct = self.distinct(batch)?;
         outcome.counts.unchanged += distinct.replaced;
         outcome.rejects.extend(distinct.rejected);
-        self.put(&distinct.rows, Way::Upsert, care, outcome).await?;
-        self.delete_missing(STAGE, commit, outcome).await
+        let before = outcome.rejects.len();
+        self.put(&distinct.rows, &Way::Stage, care, outcome).await?;
+        let staged = distinct.rows.num_rows() as u64 - (outcome.rejects.len() - before) as u64;
+        self.merge_load(STAGE, staged, commit, care, outcome).await
     }
 
     async fn fill_directly(
@@ -181,12 +171,12 @@ impl PostgresSink {
         commit: &Commit,
         care: Care,
         outcome: &mut Outcome,
-    ) -> Tried<u64> {
-        match self.put(&batch.rows, Way::Direct, care, outcome).await {
+    ) -> Tried<()> {
+        match self.put(&batch.rows, &Way::Mart, care, outcome).await {
             Err(Trouble::Row(row)) if row.code == duplicates::CODE => {
                 Err(Trouble::Batch(self.stage_instead(commit).await?))
             }
-            other => other.map(|()| 0),
+            other => other,
         }
     }
 
@@ -213,47 +203,21 @@ impl PostgresSink {
         load: Load,
         care: Care,
         outcome: &mut Outcome,
-    ) -> Tried<u64> {
+    ) -> Tried<()> {
         let table = self.loads.table(load.id);
         let distinct = self.distinct(batch)?;
-        let goes_on = distinct.first.is_some() && distinct.first == self.loads.last_key;
         outcome.rejects.extend(distinct.rejected);
-        let mut rows = distinct.rows;
-        let removed = if goes_on { self.replace_last(&table, &mut rows, outcome).await? } else { 0 };
         let before = outcome.rejects.len();
-        self.put(&rows, Way::Staged(table.clone()), care, outcome).await?;
-        let refused = (outcome.rejects.len() - before) as u64;
-        let added = (rows.num_rows() as u64).saturating_sub(refused).cast_signed() - removed.cast_signed();
-        self.loads.next_key = distinct.last;
+        self.put(&distinct.rows, &Way::Load(table.clone()), care, outcome).await?;
+        let added = distinct.rows.num_rows() as u64 - (outcome.rejects.len() - before) as u64;
         if batch.ends_pass() {
-            let staged = self.recorded(load).await?.saturating_add_signed(added);
-            return self.merge_load(&table, staged, commit, care, outcome).await;
+            let staged = self.recorded(load).await? + added;
+            self.require_all(&table, staged).await?;
+            self.merge_load(&table, staged, commit, care, outcome).await?;
+            return Ok(self.loads.clear(&self.session).await?);
         }
         self.loads.told = record(load, batch, added);
-        Ok(0)
-    }
-
-    /// The first row of this batch has the key of the last one before: the newer one counts, or none.
-    async fn replace_last(
-        &self,
-        table: &str,
-        rows: &mut arrow_array::RecordBatch,
-        outcome: &mut Outcome,
-    ) -> Tried<u64> {
-        let shape = self.shape()?;
-        let key = crate::arrow_text::texts(rows, &self.mart.key, 0)?;
-        let same = self.mart.key.iter().zip(&key).filter_map(|(name, text)| {
-            let written = shape.written.iter().find(|written| written.column.name == *name)?;
-            Some(format!("{} = {}", crate::sql::identifier(name), written.key_of(text)))
-        });
-        let same = same.collect::<Vec<_>>().join(" and ");
-        let removed = self.count_of(&format!("delete from {table} where {same}")).await?;
-        if !self.has_order {
-            let message = duplicates::message(2, &self.mart.key);
-            outcome.rejects.push(crate::rejects::reject(rows, 0, &self.mart.key, duplicates::CODE, message)?);
-            *rows = rows.slice(1, rows.num_rows() - 1);
-        }
-        Ok(removed)
+        Ok(())
     }
 
     async fn recorded(&self, load: Load) -> Result<u64> {
@@ -264,31 +228,23 @@ impl PostgresSink {
     }
 
     async fn merge_load(
-        &self,
+        &mut self,
         table: &str,
         staged: u64,
         commit: &Commit,
         care: Care,
         outcome: &mut Outcome,
-    ) -> Tried<u64> {
-        self.require_all(table, staged).await?;
-        if staged == 0 && outcome.rejects.is_empty() {
+    ) -> Tried<()> {
+        if staged == 0 {
             self.refuse_empty_source().await?;
         }
         self.session.run(&format!("analyze {table}; set local work_mem = '64MB'")).await?;
         let removed = self.reject_duplicates(table, care, outcome).await?;
-        let before = outcome.rejects.len();
-        let merged = match care {
-            Care::Batch => self.merge(table, Find::ByJoin, "").await?,
-            Care::Rows => self.merge_by_halves(table, outcome).await?,
-        };
-        let refused = removed + (outcome.rejects.len() - before) as u64;
-        outcome.counts.inserted += merged.inserted;
-        outcome.counts.updated += merged.updated;
-        outcome.counts.unchanged += staged.saturating_sub(merged.inserted + merged.updated + refused);
-        let deleted = self.delete_missing(table, commit, outcome).await?;
-        self.loads.clear(&self.session).await?;
-        Ok(deleted)
+        let shape = self.shape()?;
+        let delete =
+            [false, true].map(|sparing| statements::delete_missing(&self.mart, shape, table, sparing));
+        self.delete(delete, commit, outcome).await?;
+        self.merge(table, Find::ByJoin, staged - removed.min(staged), care, outcome).await
     }
 
     /// What the staging holds must be what was recorded: a merge of less would delete good rows.
@@ -304,64 +260,18 @@ impl PostgresSink {
         .hint("nothing was merged; the next run starts the load anew"))
     }
 
-    /// Finds the rows that the mart refuses by halving the staging by where its rows lie.
-    async fn merge_by_halves(&self, table: &str, outcome: &mut Outcome) -> Tried<Merged> {
-        let sql = format!(
-            "select pg_relation_size({}::regclass) / current_setting('block_size')::bigint",
-            literal(table)
-        );
-        let blocks = self.figure(&sql).await?;
-        let budget = self.refused.budget(outcome.reject_limit);
-        let mut merged = Merged::default();
-        let mut halves = vec![(0, blocks * PLACES_A_BLOCK)];
-        while let Some((from, upto)) = halves.pop() {
-            let condition = format!(" and s.ctid >= '{}' and s.ctid < '{}'", place(from), place(upto));
-            self.session.run("savepoint half").await?;
-            match self.merge(table, Find::ByJoin, &condition).await {
-                Ok(half) => {
-                    self.session.run("release half").await?;
-                    merged.inserted += half.inserted;
-                    merged.updated += half.updated;
-                }
-                Err(Trouble::Row(row)) => {
-                    self.session.run("rollback to half").await?;
-                    let middle = from + (upto - from) / 2;
-                    if upto - from > 1 {
-                        halves.extend([(middle, upto), (from, middle)]);
-                    } else {
-                        self.reject_staged(table, &[place(from)], row.code, &row.message, outcome).await?;
-                    }
-                }
-                Err(other) => return Err(other),
-            }
-            if outcome.rejects.len() > budget {
-                break;
-            }
-        }
-        Ok(merged)
-    }
-
-    async fn delete_missing(&self, loaded: &str, commit: &Commit, outcome: &mut Outcome) -> Tried<u64> {
-        let refused = self.refused.keys(outcome);
-        let sql = statements::delete_missing(&self.mart, self.shape()?, loaded, &refused);
-        outcome.counts.deleted = self.count_of(&sql).await?;
-        let before = self.rows_before(commit, outcome).await?;
-        self.hold_delete_limit(commit, outcome.counts.deleted, before.unwrap_or(0))?;
-        Ok(outcome.counts.deleted)
-    }
-
     /// A source that returns nothing at all is more likely broken than empty.
     async fn refuse_empty_source(&self) -> Result<()> {
         if self.is_empty().await? {
             return Ok(());
         }
-        let message = format!("the query returns no rows at all, and {} is not empty", self.mart.name);
+        let message = format!("the query brings no rows at all, and {} is not empty", self.mart.name);
         Err(Error::fix("sink.source_empty", message)
             .hint("nothing was deleted; if the source is meant to be empty, empty the mart yourself"))
     }
 }
 
-fn record(load: Load, batch: &Batch, added: i64) -> String {
+fn record(load: Load, batch: &Batch, added: u64) -> String {
     let position = literal(&json!(batch.to).to_string());
     format!(
         "update vitrina.loads set position = {position}, rows = rows + {added} where load = {}; ",
@@ -371,10 +281,6 @@ fn record(load: Load, batch: &Batch, added: i64) -> String {
 
 fn id(load: Uuid) -> String {
     literal(&load.to_string())
-}
-
-fn place(number: u64) -> String {
-    format!("({},{})", number / PLACES_A_BLOCK, number % PLACES_A_BLOCK)
 }
 
 /// The next attempt finds it gone, and starts the load anew.

@@ -30,13 +30,15 @@ pub(super) struct Mart {
     pub(super) table: String,
     pub(super) columns: Vec<MartColumn>,
     pub(super) key: Vec<String>,
-    /// The unique index of the key, by which a violation names it.
-    pub(super) key_index: String,
+    /// The equality that the key's unique index goes by, one a key column: that of citext, say, is not the
+    /// one that a bare `=` would find.
+    equals: Vec<String>,
     /// Rows of partitions cannot tell whether they are new.
     pub(super) partitioned: bool,
     pub(super) touch_column: Option<String>,
 }
 
+#[derive(Clone)]
 struct UniqueKey {
     index: String,
     columns: Vec<String>,
@@ -60,8 +62,8 @@ impl Mart {
             name: name.clone(),
             table: quoted(name)?,
             columns,
-            key: key.columns,
-            key_index: key.index,
+            key: key.columns.clone(),
+            equals: equalities(session, schema, &key).await?,
             partitioned: is_partitioned(session, schema, table).await?,
             touch_column: target.touch_column.clone(),
         };
@@ -69,6 +71,12 @@ impl Mart {
             mart.column(touch, "touch_column")?;
         }
         Ok(Some(mart))
+    }
+
+    /// How a key column is compared.
+    pub(super) fn equals(&self, name: &str) -> &str {
+        let place = self.key.iter().position(|key| key == name);
+        place.and_then(|place| self.equals.get(place)).map_or("=", String::as_str)
     }
 
     pub(super) fn is_key(&self, name: &str) -> bool {
@@ -129,6 +137,26 @@ async fn columns(session: &Session, schema: &str, table: &str) -> Result<Vec<Mar
         full_type: row.get(7),
     };
     Ok(rows.iter().map(column).collect())
+}
+
+/// `operator(public.=)` and the like, in the order of the target's key.
+async fn equalities(session: &Session, schema: &str, key: &UniqueKey) -> Result<Vec<String>> {
+    let sql = "select a.attname::text, format('operator(%I.%s)', on_.nspname, o.oprname)
+                 from pg_index i join pg_class x on x.oid = i.indexrelid join pg_namespace n on n.oid = x.relnamespace
+                 cross join unnest(i.indclass[0:i.indnkeyatts - 1], i.indkey[0:i.indnkeyatts - 1]) as part (opclass, attnum)
+                 join pg_attribute a on a.attrelid = i.indrelid and a.attnum = part.attnum
+                 join pg_opclass c on c.oid = part.opclass
+                 join pg_amop m on m.amopfamily = c.opcfamily and m.amoplefttype = c.opcintype
+                                and m.amoprighttype = c.opcintype and m.amopstrategy = 3
+                 join pg_operator o on o.oid = m.amopopr join pg_namespace on_ on on_.oid = o.oprnamespace
+                where n.nspname = $1 and x.relname = $2";
+    let rows = session.client.query(sql, &[&schema, &key.index]).await;
+    let rows = rows.map_err(|error| session.explain(error))?;
+    let of = |column: &String| {
+        let row = rows.iter().find(|row| row.get::<_, String>(0) == *column);
+        row.map_or_else(|| "operator(pg_catalog.=)".to_owned(), |row| row.get(1))
+    };
+    Ok(key.columns.iter().map(of).collect())
 }
 
 async fn is_partitioned(session: &Session, schema: &str, table: &str) -> Result<bool> {

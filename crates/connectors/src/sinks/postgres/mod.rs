@@ -7,24 +7,27 @@ mod duplicates;
 mod fence;
 mod load;
 mod mart;
+mod merge;
 mod put;
 mod refused;
 mod shape;
 mod statements;
 mod trouble;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use arrow_schema::Schema;
 use async_trait::async_trait;
 use tokio_postgres::Statement;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Counts, Error, Lease, Outcome, Result, Scope, Sink, State, TargetName, Written,
+    Batch, Checkpoint, Commit, Counts, Error, Lease, LoadPath, Outcome, Reject, Result, Scope, Sink, State,
+    TargetName, Written,
 };
 
 use super::{Kind, Opened, Order};
 use crate::connection::{End, Session};
+use crate::rejects::without_null_keys;
 use duplicates::Distinct;
 use fence::Fence;
 use load::Loads;
@@ -32,6 +35,7 @@ use mart::Mart;
 use put::{Care, Way};
 use refused::Refused;
 use shape::Shape;
+use statements::{Find, STAGE};
 use trouble::{Tried, Trouble};
 
 pub(super) struct Postgres;
@@ -52,6 +56,7 @@ impl Kind for Postgres {
             has_order: order.pipeline.incremental_key.is_some(),
             refused: Refused::default(),
             shape: None,
+            passed: Passed::default(),
             copies: HashMap::new(),
             session,
             mart,
@@ -86,8 +91,16 @@ struct PostgresSink {
     refused: Refused,
     /// Of several rows of one key the last one counts.
     has_order: bool,
+    /// What a backfill has deleted so far: it has no checkpoint of its own to keep it in.
+    passed: Passed,
     /// COPY statements that the server knows already.
     copies: HashMap<String, Statement>,
+}
+
+#[derive(Debug, Default)]
+struct Passed {
+    deleted: u64,
+    before: Option<u64>,
 }
 
 #[async_trait]
@@ -161,13 +174,16 @@ impl PostgresSink {
             Scope::Load => self.write_load(batch, commit, care, &mut outcome).await?,
             Scope::Keys(_) | Scope::Nothing => self.upsert(batch, commit, care, &mut outcome).await?,
         };
+        keep_one_a_key(&mut outcome.rejects);
         outcome.counts.rejected = outcome.rejects.len() as u64;
         outcome.write_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.refused.last = outcome.rejects.clone();
         let last = std::mem::take(&mut self.loads.told);
         let committed = self.fence.commit(&self.session, &last, commit, &checkpoint, &outcome).await?;
         self.refused.committed(&outcome);
-        self.loads.committed(&checkpoint);
+        if batch.to.is_none() {
+            self.passed.deleted += outcome.counts.deleted;
+        }
         Ok(Written {
             counts: outcome.counts,
             checkpoint,
@@ -183,12 +199,17 @@ impl PostgresSink {
         } else {
             ""
         };
-        self.session.run(&format!("begin isolation level read committed{lazily}")).await?;
+        // What is deferred to the commit could not be blamed on a row.
+        let begin = format!("begin isolation level read committed; set constraints all immediate{lazily}");
+        self.session.run(&begin).await?;
         Ok(Outcome {
             counts: Counts { read: batch.rows_read, ..Counts::default() },
             read_ms: commit.timings.read_ms,
             transform_ms: commit.timings.transform_ms,
-            reject_limit: commit.reject_limit,
+            reject_limit: match &batch.to {
+                Some(_) => commit.reject_limit,
+                None => self.refused.limit_of_backfill(commit.reject_limit),
+            },
             rejects: batch.rejected.clone(),
             load: commit.from.load.map(|load| load.id),
             ..Outcome::default()
@@ -205,54 +226,67 @@ impl PostgresSink {
         let distinct = self.distinct(batch)?;
         outcome.counts.unchanged += distinct.replaced;
         outcome.rejects.extend(distinct.rejected);
-        self.put(&distinct.rows, Way::Upsert, care, outcome).await?;
+        let before = outcome.rejects.len();
+        self.put(&distinct.rows, &Way::Stage, care, outcome).await?;
+        let staged = distinct.rows.num_rows() as u64 - (outcome.rejects.len() - before) as u64;
+        let removed = self.reject_duplicates(STAGE, care, outcome).await?;
         outcome.closed = self.refused.closed_by(batch, &self.mart.key, outcome)?;
-        let before = self.delete_scope(batch, commit, outcome).await?;
+        self.delete_scope(batch, commit, outcome).await?;
+        if staged > removed {
+            self.merge(STAGE, Find::ByKey, staged - removed, care, outcome).await?;
+        }
+        outcome.closed.retain(|key| !outcome.rejects.iter().any(|reject| reject.key == *key));
+        let deleted = outcome.counts.deleted;
         Ok(match &batch.to {
-            Some(to) => commit.from.advance(commit.run, to.clone(), outcome.counts.deleted, before),
+            Some(to) => commit.from.advance(commit.run, to.clone(), deleted, self.passed.before),
+            // What a load has staged is older than what the backfill has just written: it starts anew.
+            None if commit.from.load.is_some_and(|load| load.path == LoadPath::Staged) => {
+                commit.from.without_pass()
+            }
             None => commit.from.clone(),
         })
     }
 
     /// Where only the mart can tell which keys are equal, it is asked when the rows are there.
     fn distinct(&self, batch: &Batch) -> Result<Distinct> {
-        match self.has_order || self.shape()?.has_plain_key(&self.mart) {
-            true => duplicates::distinct(&batch.rows, &self.mart.key, self.has_order),
-            false => Ok(Distinct::unseen(&batch.rows)),
-        }
+        let (mut rows, mut rejected) = (batch.rows.clone(), Vec::new());
+        without_null_keys(&mut rows, &mut rejected, &self.mart.key)?;
+        let mut distinct = match self.has_order || self.shape()?.has_plain_key(&self.mart) {
+            true => duplicates::distinct(&rows, &self.mart.key, self.has_order)?,
+            false => Distinct::unseen(&rows),
+        };
+        distinct.rejected.extend(rejected);
+        Ok(distinct)
     }
 
-    /// Answers how many rows the mart had when the pass began, where that is needed to hold its limit.
-    async fn delete_scope(
-        &mut self,
-        batch: &Batch,
-        commit: &Commit,
-        outcome: &mut Outcome,
-    ) -> Tried<Option<u64>> {
-        let Scope::Keys(keys) = &batch.scope else { return Ok(commit.from.rows_before) };
-        self.copies.remove(statements::SCOPE);
-        self.session.run(&statements::create_scope(&keys.schema())).await?;
-        self.copy(statements::SCOPE, keys).await?;
-        let refused = self.refused.keys(outcome);
-        let sql = statements::delete_keys(&self.mart, self.shape()?, &keys.schema(), &refused);
-        outcome.counts.deleted = self.count_of(&sql).await?;
-        let before = self.rows_before(commit, outcome).await?;
-        self.hold_delete_limit(commit, outcome.counts.deleted, before.unwrap_or(0))?;
-        Ok(before)
+    async fn delete_scope(&mut self, batch: &Batch, commit: &Commit, outcome: &mut Outcome) -> Tried<()> {
+        let Scope::Keys(keys) = &batch.scope else { return Ok(()) };
+        let columns: Vec<String> = keys.schema().fields().iter().map(|field| field.name().clone()).collect();
+        let scope = self.scope_keys(keys, &columns)?;
+        if scope.is_empty() {
+            return Ok(());
+        }
+        self.fill_keys(statements::SCOPE, &columns, &scope).await?;
+        let names: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let shape = self.shape()?;
+        let delete = [false, true].map(|sparing| statements::delete_keys(&self.mart, shape, &names, sparing));
+        self.delete(delete, commit, outcome).await
     }
 
     /// The mart's size when the pass began: rows that the pass brings in must not make room for deletes.
-    async fn rows_before(&self, commit: &Commit, outcome: &Outcome) -> Result<Option<u64>> {
-        let counts = &outcome.counts;
-        if commit.from.rows_before.is_some() || counts.deleted == 0 {
-            return Ok(commit.from.rows_before);
+    async fn rows_before(&mut self, commit: &Commit, outcome: &Outcome) -> Result<Option<u64>> {
+        let known = commit.from.rows_before.or(self.passed.before);
+        if known.is_none() && outcome.counts.deleted > 0 {
+            let now = self.figure(&format!("select count(*) from {}", self.mart.table)).await?;
+            self.passed.before = Some(now + outcome.counts.deleted);
+            return Ok(self.passed.before);
         }
-        let now = self.figure(&format!("select count(*) from {}", self.mart.table)).await?;
-        Ok(Some((now + counts.deleted).saturating_sub(counts.inserted)))
+        self.passed.before = known;
+        Ok(known)
     }
 
     fn hold_delete_limit(&self, commit: &Commit, deleted: u64, before: u64) -> Result<()> {
-        let total = commit.from.deleted + deleted;
+        let total = commit.from.deleted + self.passed.deleted + deleted;
         if deleted == 0 || total as f64 <= commit.delete_limit * before as f64 {
             return Ok(());
         }
@@ -287,4 +321,10 @@ impl PostgresSink {
             Err(error) => error,
         }
     }
+}
+
+/// A key is one reject, however many of its rows were refused.
+fn keep_one_a_key(rejects: &mut Vec<Reject>) {
+    let mut seen = BTreeSet::new();
+    rejects.retain(|reject| seen.insert(reject.key.to_string()));
 }

@@ -1,6 +1,6 @@
 //! Open rejects: which keys are never deleted, which are over, and how many are too many.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::RecordBatch;
 use serde_json::Value;
@@ -25,10 +25,22 @@ impl Refused {
         Self { open: open.collect(), last: Vec::new() }
     }
 
-    /// How many rejects a batch may have before it is pointless to look for more.
-    pub(super) fn budget(&self, limit: i64) -> usize {
+    /// Beyond the limit it is pointless to look for more. Errs, with what was found so far to be kept: what is
+    /// left of the batch has not been written.
+    pub(super) fn hold_limit(&mut self, outcome: &Outcome) -> Result<()> {
+        let found: BTreeSet<String> = outcome.rejects.iter().map(|reject| reject.key.to_string()).collect();
         let acknowledged = self.open.values().filter(|reject| reject.acknowledged).count();
-        usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(acknowledged + SHOWN_BEYOND_LIMIT)
+        let limit = usize::try_from(outcome.reject_limit).unwrap_or(usize::MAX);
+        if found.len() <= limit.saturating_add(acknowledged + SHOWN_BEYOND_LIMIT) {
+            return Ok(());
+        }
+        self.last = outcome.rejects.clone();
+        Err(Error::fix("rejects.limit", "too many rejects"))
+    }
+
+    /// A backfill reads rows that were refused before: as many may be refused again.
+    pub(super) fn limit_of_backfill(&self, limit: i64) -> i64 {
+        limit.max(i64::try_from(self.open.len()).unwrap_or(i64::MAX))
     }
 
     /// Keys that must stay in the mart, those of the batch included. A key with a NULL is in no mart.

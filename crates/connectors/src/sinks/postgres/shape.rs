@@ -6,7 +6,7 @@ use vitrina_core::{Error, Result};
 use vitrina_pgcopy::{Encoder, Kind, Scalar};
 
 use super::mart::{Mart, MartColumn};
-use crate::sql::{identifier, literal};
+use crate::sql::identifier;
 
 #[derive(Debug)]
 pub(super) struct Shape {
@@ -102,23 +102,13 @@ impl WrittenColumn {
 
     /// The same for comparison with the mart's column, where types must be equal and nothing is assigned.
     pub(super) fn compared(&self, alias: &str) -> String {
-        format!("{alias}.{}::{}", identifier(&self.column.name), self.column.type_name)
+        self.key(&format!("{alias}.{}", identifier(&self.column.name)))
     }
 
-    /// A key's value as the mart would keep it: two that it would round to one are one. Text is not cut.
-    pub(super) fn key(&self, value: &str) -> String {
+    /// A value as the mart would keep it: two that it would round to one are one. Text is not cut.
+    fn key(&self, value: &str) -> String {
         let kind = if self.column.is_text { &self.column.type_name } else { &self.column.full_type };
         format!("{value}::{kind}")
-    }
-
-    /// The same of a key's text.
-    pub(super) fn key_of(&self, text: &str) -> String {
-        self.key(&literal(text))
-    }
-
-    /// The same of a staged key.
-    pub(super) fn staged_key(&self, alias: &str) -> String {
-        self.key(&format!("{alias}.{}", identifier(&self.column.name)))
     }
 }
 
@@ -134,7 +124,9 @@ fn written(mart: &Mart, field: &Field, staged_type: impl Into<String>) -> Result
             mart.name,
             column.full_type
         );
-        return Err(Error::fix("sink.type_mismatch", message).hint("cast the column in the query to the mart's type"));
+        return Err(
+            Error::fix("sink.type_mismatch", message).hint("cast the column in the query to the mart's type")
+        );
     }
     let native = kind.is_some_and(|kind| kind.is_native() && kind == Kind::of_oid(column.oid));
     use Scalar::{Bool, Bytea, Date, Int2, Int4, Int8, Text, Timestamp, Timestamptz, Uuid};

@@ -1,25 +1,19 @@
 //! The SQL of the Postgres sink, made of a mart and the shape of the rows for it.
 
-use arrow_schema::Schema;
-
 use super::mart::Mart;
 use super::shape::{Shape, WrittenColumn};
 use crate::sql::{identifier, literal};
 
-/// The temporary table that rows are copied into, and the one for the keys of a scope.
+/// The temporary table that rows are copied into, and those for keys: of a scope, and of open rejects.
 pub(super) const STAGE: &str = "pg_temp.vitrina_stage";
 pub(super) const SCOPE: &str = "pg_temp.vitrina_scope";
+/// Keys that have an open reject.
+pub(super) const REFUSED: &str = "pg_temp.vitrina_refused";
 
 pub(super) fn create_stage(shape: &Shape) -> String {
     let column =
         |written: &WrittenColumn| format!("{} {}", identifier(&written.column.name), written.staged_type);
     temporary(STAGE, &shape.written.iter().map(column).collect::<Vec<_>>())
-}
-
-/// Keys travel as texts.
-pub(super) fn create_scope(schema: &Schema) -> String {
-    let columns = schema.fields().iter().map(|field| format!("{} text", identifier(field.name())));
-    temporary(SCOPE, &columns.collect::<Vec<_>>())
 }
 
 fn temporary(table: &str, columns: &[String]) -> String {
@@ -30,9 +24,10 @@ fn temporary(table: &str, columns: &[String]) -> String {
 
 /// With the mart's types, its NOT NULLs and its checks, so that a row it would refuse is refused as it
 /// comes; without the columns that are not written. Never logged: a load that a crash empties starts anew.
-pub(super) fn create_load(mart: &Mart, shape: &Shape, load: &str) -> String {
+pub(super) fn create_load(mart: &Mart, shape: &Shape, load: &str, with_checks: bool) -> String {
+    let checks = if with_checks { " including constraints" } else { "" };
     let mut sql = format!(
-        "create unlogged table {load} (like {} including constraints) with (autovacuum_enabled = false)",
+        "create unlogged table {load} (like {}{checks}) with (autovacuum_enabled = false)",
         mart.table
     );
     let written = |name: &str| shape.fields.iter().any(|field| field.name() == name);
@@ -50,6 +45,12 @@ pub(super) fn insert_staged(mart: &Mart, shape: &Shape, into: &str, touch: bool)
         None => (String::new(), ""),
     };
     format!("insert into {into} ({}{column}) select {values}{value} from {STAGE} s", shape.names())
+}
+
+/// Casts every staged value to the mart's type.
+pub(super) fn cast_all(shape: &Shape) -> String {
+    let values = shape.written.iter().map(|written| written.compared("s")).collect::<Vec<_>>().join(", ");
+    format!("select max(length(row({values})::text)) from {STAGE} s")
 }
 
 /// How the rows that differ are found.
@@ -132,27 +133,35 @@ fn on_conflict(rest: &[&WrittenColumn], touch: Option<&str>) -> String {
 fn same_key(mart: &Mart, shape: &Shape, staged: &str, other: &str) -> String {
     let of_key = |written: &&WrittenColumn| mart.is_key(&written.column.name);
     let same = |written: &WrittenColumn| {
-        format!("{} = {other}.{}", written.staged_key(staged), identifier(&written.column.name))
+        let name = &written.column.name;
+        format!("{} {} {other}.{}", written.compared(staged), mart.equals(name), identifier(name))
     };
     shape.written.iter().filter(of_key).map(same).collect::<Vec<_>>().join(" and ")
 }
 
+/// A temporary table for keys, with the mart's types.
+pub(super) fn create_keys(mart: &Mart, table: &str, columns: &[&str]) -> String {
+    let column = |name: &&str| {
+        let known = mart.columns.iter().find(|column| column.name == **name);
+        format!("{} {}", identifier(name), known.map_or("text", |column| column.full_type.as_str()))
+    };
+    temporary(table, &columns.iter().map(column).collect::<Vec<_>>())
+}
+
 /// Rows of the mart that a whole load did not bring. Keys with an open reject stay.
-pub(super) fn delete_missing(mart: &Mart, shape: &Shape, loaded: &str, refused: &[Vec<String>]) -> String {
+pub(super) fn delete_missing(mart: &Mart, shape: &Shape, loaded: &str, refused: bool) -> String {
     let same = same_key(mart, shape, "s", "t");
     let kept = not_refused(mart, refused);
     format!("delete from {} t where not exists (select from {loaded} s where {same}){kept}", mart.table)
 }
 
 /// Rows of the mart whose change key is in the scope and whose key is not in the batch.
-pub(super) fn delete_keys(mart: &Mart, shape: &Shape, scope: &Schema, refused: &[Vec<String>]) -> String {
-    let in_scope = |field: &std::sync::Arc<arrow_schema::Field>| {
-        let name = identifier(field.name());
-        let kind = mart.columns.iter().find(|column| column.name == *field.name());
-        let kind = kind.map_or("text", |column| column.type_name.as_str());
-        format!("t.{name} = c.{name}::{kind}")
+pub(super) fn delete_keys(mart: &Mart, shape: &Shape, scope: &[&str], refused: bool) -> String {
+    let in_scope = |name: &&str| {
+        let column = identifier(name);
+        format!("t.{column} {} c.{column}", mart.equals(name))
     };
-    let in_scope = scope.fields().iter().map(in_scope).collect::<Vec<_>>().join(" and ");
+    let in_scope = scope.iter().map(in_scope).collect::<Vec<_>>().join(" and ");
     let same = same_key(mart, shape, "s", "t");
     let kept = not_refused(mart, refused);
     format!(
@@ -161,16 +170,15 @@ pub(super) fn delete_keys(mart: &Mart, shape: &Shape, scope: &Schema, refused: &
     )
 }
 
-fn not_refused(mart: &Mart, refused: &[Vec<String>]) -> String {
-    if refused.is_empty() {
-        return String::new();
+fn not_refused(mart: &Mart, refused: bool) -> String {
+    let same = |name: &String| format!("r.{0} {1} t.{0}", identifier(name), mart.equals(name));
+    match refused {
+        true => {
+            let same = mart.key.iter().map(same).collect::<Vec<_>>().join(" and ");
+            format!(" and not exists (select from {REFUSED} r where {same})")
+        }
+        false => String::new(),
     }
-    let key = mart.key.iter().map(|name| format!("t.{}::text", identifier(name))).collect::<Vec<_>>();
-    let row = |key: &Vec<String>| {
-        format!("({})", key.iter().map(|text| literal(text)).collect::<Vec<_>>().join(", "))
-    };
-    let rows = refused.iter().map(row).collect::<Vec<_>>().join(", ");
-    format!(" and ({}) not in ({rows})", key.join(", "))
 }
 
 /// Keys that come more than once, where only the database can tell that two are equal.
@@ -192,7 +200,7 @@ pub(super) fn staged_rows(mart: &Mart, shape: &Shape, from: &str, places: &[Stri
 /// The key of a staged row `s`, in the order of the mart's.
 fn staged_key(mart: &Mart, shape: &Shape) -> Vec<String> {
     let of_name = |name: &String| shape.written.iter().find(|written| written.column.name == *name);
-    mart.key.iter().filter_map(of_name).map(|written| written.staged_key("s")).collect()
+    mart.key.iter().filter_map(of_name).map(|written| written.compared("s")).collect()
 }
 
 /// Staged rows whose key the mart does not have.
@@ -202,4 +210,9 @@ pub(super) fn count_new(mart: &Mart, shape: &Shape, from: &str, condition: &str)
         "select count(*) from {from} s where not exists (select from {} m where {same}){condition}",
         mart.table
     )
+}
+
+pub(super) fn delete_places(from: &str, places: &[String]) -> String {
+    let places = places.iter().map(|place| literal(place)).collect::<Vec<_>>().join(", ");
+    format!("delete from {from} where ctid = any(array[{places}]::tid[])")
 }

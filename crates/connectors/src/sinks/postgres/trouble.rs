@@ -19,8 +19,6 @@ pub(super) struct RowTrouble {
     pub(super) code: &'static str,
     /// Names columns and constraints, and holds no values.
     pub(super) message: String,
-    /// The constraint or unique index that refused it.
-    pub(super) constraint: Option<String>,
 }
 
 pub(super) type Tried<T> = Result<T, Trouble>;
@@ -44,9 +42,7 @@ impl Trouble {
         let row = error.as_db_error().and_then(row_trouble);
         let explained = session.explain(error);
         match row {
-            Some((code, constraint)) => {
-                Self::Row(RowTrouble { code, message: explained.to_string(), constraint })
-            }
+            Some(code) => Self::Row(RowTrouble { code, message: explained.to_string() }),
             None => Self::Batch(explained),
         }
     }
@@ -55,7 +51,7 @@ impl Trouble {
     pub(super) fn unwritable(error: &vitrina_pgcopy::Error) -> Self {
         match error {
             vitrina_pgcopy::Error::Value { .. } => {
-                Self::Row(RowTrouble { code: "row.unwritable", message: error.to_string(), constraint: None })
+                Self::Row(RowTrouble { code: "row.unwritable", message: error.to_string() })
             }
             other => {
                 Self::Batch(Error::fix("sink.unwritable", format!("the rows cannot be written: {other}")))
@@ -64,10 +60,20 @@ impl Trouble {
     }
 }
 
-/// Data exceptions, violated constraints, and what triggers raise. Two rows of one key in one statement are
-/// a matter of rows as well.
-fn row_trouble(refusal: &DbError) -> Option<(&'static str, Option<String>)> {
-    let code = match refusal.code().code() {
+/// States that say nothing about the rows: connections, transactions, rights, resources, the statement itself.
+/// Whatever else the mart answers, a row has raised it: data exceptions, constraints, limits of the server's
+/// types and indexes, triggers with states of their own. Two rows of one key in one statement count as well.
+const OF_THE_BATCH: [&str; 24] = [
+    "08", "09", "0A", "0B", "20", "24", "25", "26", "28", "2B", "2D", "34", "3B", "3D", "3F", "40", "42",
+    "53", "55", "57", "58", "F0", "VT", "XX",
+];
+
+fn row_trouble(refusal: &DbError) -> Option<&'static str> {
+    let state = refusal.code().code();
+    if OF_THE_BATCH.iter().any(|class| state.starts_with(class)) {
+        return None;
+    }
+    Some(match state {
         "22001" => "row.too_long",
         "22003" => "row.out_of_range",
         "22P02" | "22P03" | "22007" | "22008" => "row.invalid_value",
@@ -76,11 +82,7 @@ fn row_trouble(refusal: &DbError) -> Option<(&'static str, Option<String>)> {
         "23505" | "23P01" => "row.unique",
         "23514" => "row.check",
         "21000" => "row.duplicate_key",
-        "P0001" => "row.raised",
-        state if state.starts_with("22") || state.starts_with("23") || state.starts_with("44") => {
-            "row.refused"
-        }
-        _ => return None,
-    };
-    Some((code, refusal.constraint().map(str::to_owned)))
+        state if state.starts_with("P0") => "row.raised",
+        _ => "row.refused",
+    })
 }

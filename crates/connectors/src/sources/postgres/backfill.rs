@@ -9,7 +9,8 @@ use arrow_select::concat::concat_batches;
 use serde_json::Value;
 use vitrina_core::{Batch, Error, Position, Reject, Result, Scope};
 
-use super::reader::{Page, Reader};
+use super::cursor::Cursor;
+use super::reader::Reader;
 use crate::rejects::{without_flawed, without_null_keys};
 use crate::sql::{OrderedColumn, identifier};
 
@@ -21,38 +22,55 @@ pub(super) struct Backfill {
     keys: Vec<Key>,
     /// Keys that have been read.
     done: usize,
+    /// Keys to read at a time.
+    step: usize,
+    /// Of several rows of one key the last by the cursor counts: it comes last.
+    newest_last: String,
 }
 
 impl Backfill {
-    pub(super) fn new(key: &[String], keys: &[Value], reader: &Reader) -> Result<Self> {
+    pub(super) fn new(
+        key: &[String],
+        keys: &[Value],
+        reader: &Reader,
+        cursor: Option<&Cursor>,
+    ) -> Result<Self> {
         let ordered = key.iter().map(|name| reader.ordered(name, "key")).collect::<Result<_>>()?;
         let keys = keys.iter().map(|value| parse(value, key)).collect::<Result<_>>()?;
-        Ok(Self { key: ordered, keys, done: 0 })
+        let newest_last = cursor.map(|cursor| format!(" order by {}", cursor.order())).unwrap_or_default();
+        Ok(Self { key: ordered, keys, done: 0, step: reader.batch_size, newest_last })
     }
 
-    pub(super) async fn read(&mut self, reader: &Reader, from: &Position) -> Result<Option<Batch>> {
+    pub(super) async fn read(&mut self, reader: &mut Reader, from: &Position) -> Result<Option<Batch>> {
         if self.done >= self.keys.len() {
             return Ok(None);
         }
-        let upto = self.keys.len().min(self.done + reader.batch_size);
-        let keys = &self.keys[self.done..upto];
-        let mut page = reader.page(&self.tail(keys)).await?;
-        let mut rejected = Vec::new();
-        let rows = self.whole(&mut page, reader, &mut rejected).await?;
-        let scope = Scope::Keys(self.scope(keys)?);
-        self.done = upto;
-        let rows_read = rows.num_rows() as u64;
-        Ok(Some(Batch { rows, scope, rejected, from: from.clone(), to: None, rows_read }))
+        loop {
+            let upto = self.keys.len().min(self.done + self.step);
+            let keys = &self.keys[self.done..upto];
+            let mut rejected = Vec::new();
+            let Some(rows) = self.whole(keys, reader, &mut rejected).await? else {
+                // More bytes than a batch may have: fewer keys at a time, on a session that is not in the middle of them.
+                self.step = (self.step / 2).max(1);
+                reader.reconnect().await?;
+                continue;
+            };
+            let scope = Scope::Keys(self.scope(keys)?);
+            self.done = upto;
+            let rows_read = rows.num_rows() as u64 + rejected.len() as u64;
+            return Ok(Some(Batch { rows, scope, rejected, from: from.clone(), to: None, rows_read }));
+        }
     }
 
-    /// All rows of the keys in one batch: their scope is one.
+    /// All rows of the keys in one batch: their scope is one. `None` if they are too many for one.
     async fn whole(
         &self,
-        page: &mut Page,
+        keys: &[Key],
         reader: &Reader,
         rejected: &mut Vec<Reject>,
-    ) -> Result<RecordBatch> {
+    ) -> Result<Option<RecordBatch>> {
         let names: Vec<String> = self.key.iter().map(|column| column.name.clone()).collect();
+        let mut page = reader.page(&self.tail(keys)).await?;
         let mut pieces = Vec::new();
         loop {
             let mut piece = page.next(reader, usize::MAX).await?;
@@ -62,8 +80,12 @@ impl Backfill {
             if piece.ends_page {
                 break;
             }
+            if keys.len() > 1 {
+                return Ok(None);
+            }
         }
-        concat_batches(&reader.schema, &pieces).map_err(|error| Error::bug("source.rows", error.to_string()))
+        let rows = concat_batches(&reader.schema, &pieces);
+        rows.map(Some).map_err(|error| Error::bug("source.rows", error.to_string()))
     }
 
     /// As a list of values an index can serve; a key with a NULL in it has a condition of its own.
@@ -79,7 +101,7 @@ impl Backfill {
             let rows = whole.iter().map(|key| format!("({})", self.values(key))).collect::<Vec<_>>();
             conditions.push(format!("({}) in ({})", columns("q"), rows.join(", ")));
         }
-        format!("where {}", conditions.join(" or "))
+        format!("where {}{}", conditions.join(" or "), self.newest_last)
     }
 
     fn values(&self, key: &Key) -> String {

@@ -2,6 +2,7 @@
 //! behind its last key. In one stream, or in pages of their own short transactions.
 
 use arrow_array::{Array, RecordBatch};
+use arrow_select::concat::concat_batches;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use vitrina_core::{Batch, Error, Pipeline, Position, ReadBy, Reject, Result, Scope};
@@ -34,6 +35,8 @@ pub(super) struct Load {
     cursor: Option<Cursor>,
     in_pages: bool,
     page: Option<Page>,
+    /// Rows of the last key that was read: more of them may follow, and rows of one key stay together.
+    held: Option<RecordBatch>,
     /// Some rows were read behind a position, where a NULL key is never met.
     behind: bool,
     finished: bool,
@@ -61,6 +64,7 @@ impl Load {
             cursor,
             in_pages,
             page: None,
+            held: None,
             behind: false,
             finished: false,
         })
@@ -70,26 +74,41 @@ impl Load {
         if self.finished {
             return Ok(None);
         }
-        let pass = self.open_pass(reader, from).await?;
+        let mut pass = self.open_pass(reader, from).await?;
+        let mut rejected = Vec::new();
+        let rows = self.rows(reader, &mut pass, &mut rejected).await?;
+        if self.finished && self.behind {
+            rejected.extend(self.unseen_null_keys(reader).await?);
+        }
+        // What is held back counts with the batch that brings it.
+        let rows_read = (rows.num_rows() + rejected.len()) as u64;
+        let to = if self.finished { ended(from, pass) } else { halfway(from, pass)? };
+        Ok(Some(Batch { rows, scope: Scope::Load, rejected, from: from.clone(), to: Some(to), rows_read }))
+    }
+
+    /// The next batch, up to where a key ends; moves the position of the pass behind it.
+    async fn rows(
+        &mut self,
+        reader: &Reader,
+        pass: &mut Pass,
+        rejected: &mut Vec<Reject>,
+    ) -> Result<RecordBatch> {
         loop {
-            let mut piece = self.piece(reader, pass.position.as_ref()).await?;
-            if piece.rows.num_rows() == 0 && piece.ends_page && !self.finished {
-                continue;
+            let piece = self.piece(reader, pass.position.as_ref()).await?;
+            let reached = reached(&piece.rows, &self.key_names)?.filter(|_| piece.ends_page);
+            let mut rows = self.usable(piece, rejected)?;
+            if self.page.is_some() {
+                rows = self.hold_back(rows)?;
             }
-            let rows_read = piece.rows.num_rows() as u64;
-            let reached = reached(&piece.rows, &self.key_names, pass.position.clone())?;
-            let mut rejected = Vec::new();
-            without_flawed(&mut piece.rows, &mut rejected, &piece.flawed, &self.key_names)?;
-            without_null_keys(&mut piece.rows, &mut rejected, &self.key_names)?;
-            if self.finished && self.behind {
-                rejected.extend(self.unseen_null_keys(reader).await?);
+            if let Some(position) = reached.or(last_key(&rows, &self.key_names)?) {
+                self.require_progress(pass.position.as_ref(), &position)?;
+                pass.position = Some(position);
+            } else if self.in_pages && self.page.is_none() && !self.finished {
+                return Err(stuck());
             }
-            let to = match self.finished {
-                true => ended(from, pass),
-                false => halfway(from, Pass { position: reached, ..pass })?,
-            };
-            let (rows, from, to) = (piece.rows, from.clone(), Some(to));
-            return Ok(Some(Batch { rows, scope: Scope::Load, rejected, from, to, rows_read }));
+            if rows.num_rows() > 0 || self.finished || !rejected.is_empty() {
+                return Ok(rows);
+            }
         }
     }
 
@@ -98,12 +117,15 @@ impl Load {
         let mut page = match self.page.take() {
             Some(page) => page,
             None => {
-                self.behind |= position.is_some();
+                self.behind |= position.is_some() || self.in_pages;
                 reader.page(&self.tail(position, reader.batch_size)).await?
             }
         };
-        // A page goes whole, with the ties at its end, as far as bytes allow.
-        let max_rows = if self.in_pages { usize::MAX } else { reader.batch_size };
+        // A page goes whole, with the ties at its end, as far as bytes allow; a stream one row further than
+        // the batch, to see where its last key ends.
+        let held = self.held.as_ref().map_or(0, RecordBatch::num_rows);
+        let max_rows =
+            if self.in_pages { usize::MAX } else { (reader.batch_size + 1).saturating_sub(held).max(1) };
         let piece = page.next(reader, max_rows).await?;
         match piece.ends_page {
             true => self.finished = !self.in_pages || page.rows < reader.batch_size,
@@ -112,8 +134,38 @@ impl Load {
         Ok(piece)
     }
 
+    /// What was held back, and the rows of a piece that have a key and can be read.
+    fn usable(&mut self, mut piece: Piece, rejected: &mut Vec<Reject>) -> Result<RecordBatch> {
+        without_flawed(&mut piece.rows, rejected, &piece.flawed, &self.key_names)?;
+        without_null_keys(&mut piece.rows, rejected, &self.key_names)?;
+        match self.held.take() {
+            None => Ok(piece.rows),
+            Some(held) => concat_batches(&piece.rows.schema(), [&held, &piece.rows])
+                .map_err(|error| Error::bug("source.rows", error.to_string())),
+        }
+    }
+
+    /// Keeps the rows of the last key for the next batch.
+    fn hold_back(&mut self, rows: RecordBatch) -> Result<RecordBatch> {
+        let Some(key) = last_key(&rows, &self.key_names)? else { return Ok(rows) };
+        let mut first = rows.num_rows() - 1;
+        while first > 0 && texts(&rows, &self.key_names, first - 1)? == key {
+            first -= 1;
+        }
+        self.held = Some(rows.slice(first, rows.num_rows() - first));
+        Ok(rows.slice(0, first))
+    }
+
+    fn require_progress(&self, before: Option<&Vec<String>>, position: &Vec<String>) -> Result<()> {
+        if self.in_pages && self.page.is_none() && !self.finished && before == Some(position) {
+            return Err(stuck());
+        }
+        Ok(())
+    }
+
     /// The page is given up; the next read opens one behind its position.
     pub(super) fn let_go(&mut self) -> bool {
+        self.held = None;
         self.page.take().is_some()
     }
 
@@ -130,8 +182,12 @@ impl Load {
     }
 
     fn tail(&self, after: Option<&Vec<String>>, batch_size: usize) -> String {
-        let condition =
-            after.map(|key| format!("where {} ", compare(&self.key, "q", ">", key))).unwrap_or_default();
+        // Behind a position NULL keys are never met; in pages they are left out from the start, and read apart.
+        let condition = match (after, self.in_pages) {
+            (Some(key), _) => format!("where {} ", compare(&self.key, "q", ">", key)),
+            (None, true) => format!("where {} ", conditions(&self.key, "q", "is not null", " and ")),
+            (None, false) => String::new(),
+        };
         let limit = match self.in_pages {
             true => format!(" fetch first {batch_size} rows with ties"),
             false => String::new(),
@@ -158,13 +214,22 @@ impl Load {
 }
 
 /// The last whole key among the rows: what follows comes behind it.
-fn reached(rows: &RecordBatch, key: &[String], before: Option<Vec<String>>) -> Result<Option<Vec<String>>> {
+fn reached(rows: &RecordBatch, key: &[String]) -> Result<Option<Vec<String>>> {
     let columns: Vec<_> = key.iter().filter_map(|name| rows.column_by_name(name)).collect();
     let whole = |row: &usize| columns.iter().all(|column| column.is_valid(*row));
-    match (0..rows.num_rows()).rev().find(whole) {
-        Some(row) => texts(rows, key, row).map(Some),
-        None => Ok(before),
-    }
+    (0..rows.num_rows()).rev().find(whole).map(|row| texts(rows, key, row)).transpose()
+}
+
+fn last_key(rows: &RecordBatch, key: &[String]) -> Result<Option<Vec<String>>> {
+    rows.num_rows().checked_sub(1).map(|last| texts(rows, key, last)).transpose()
+}
+
+fn stuck() -> Error {
+    Error::fix(
+        "source.stuck",
+        "a whole page of rows has no key that could be read, so that none can follow it",
+    )
+    .hint("cast the key in the query to a type that can be read, or set read to stream")
 }
 
 fn halfway(from: &Position, pass: Pass) -> Result<Position> {

@@ -60,7 +60,9 @@ impl Source for PostgresSource {
         self.reader.take_key(key).await?;
         let cursor = Cursor::of(&self.pipeline, &self.reader, key)?;
         self.feed = Some(match (&self.keys, self.mode, cursor) {
-            (Some(keys), _, _) => Feed::Backfill(Backfill::new(key, keys, &self.reader)?),
+            (Some(keys), _, cursor) => {
+                Feed::Backfill(Backfill::new(key, keys, &self.reader, cursor.as_ref())?)
+            }
             (None, Mode::Full, cursor) => {
                 Feed::Load(Load::new(key, &self.pipeline, &self.reader, cursor).await?)
             }
@@ -76,7 +78,7 @@ impl Source for PostgresSource {
         match &mut self.feed {
             Some(Feed::Load(load)) => load.read(&self.reader, from).await,
             Some(Feed::Cursor(cursor)) => cursor.read(&self.reader, from).await,
-            Some(Feed::Backfill(backfill)) => backfill.read(&self.reader, from).await,
+            Some(Feed::Backfill(backfill)) => backfill.read(&mut self.reader, from).await,
             None => Err(Error::bug("source.feed", "the source is read before it has begun")),
         }
     }

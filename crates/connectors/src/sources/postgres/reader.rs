@@ -10,7 +10,7 @@ use futures_util::TryStreamExt;
 use tokio_postgres::{CopyOutStream, SimpleQueryMessage};
 use vitrina_core::{Error, Lease, Result};
 use vitrina_guard::{DescribeError, DescribedColumn, Finding};
-use vitrina_pgcopy::{Column, Decoder, Flawed, Kind, Scalar, arrow_schema, select_list};
+use vitrina_pgcopy::{Column, Decoder, Flawed, arrow_schema, select_list};
 
 use crate::connection::{Connection, End, Session};
 use crate::sources::Order;
@@ -18,6 +18,14 @@ use crate::sql::{OrderedColumn, orders_by_itself};
 
 /// Stands for a type that has no binary form here: it travels as text.
 const NO_TYPE: u32 = 0;
+const NAME: u32 = 19;
+const TEXT: u32 = 25;
+const VARCHAR: u32 = 1043;
+
+/// Postgres and `arrow_text` write values of these types in the same way; floats they do not.
+const fn is_written_alike(oid: u32) -> bool {
+    orders_by_itself(oid) && !matches!(oid, 26 | 700 | 701)
+}
 
 pub(super) struct Reader {
     session: Session,
@@ -66,12 +74,13 @@ impl Reader {
         Ok(())
     }
 
-    /// A key that is ordered by its text travels as that text, because positions are made of it.
+    /// Positions and rejects are made of keys as Postgres writes them: a key that would be written in another
+    /// way here travels as text.
     pub(super) async fn take_key(&mut self, key: &[String]) -> Result<()> {
         for (column, described) in self.columns.iter_mut().zip(&self.described) {
-            let by_text =
-                !orders_by_itself(described.type_oid) && column.kind() != Kind::Scalar(Scalar::Text);
-            if by_text && key.contains(&column.name) {
+            let is_plain =
+                matches!(described.type_oid, TEXT | VARCHAR | NAME) || is_written_alike(described.type_oid);
+            if !is_plain && key.contains(&column.name) {
                 column.oid = NO_TYPE;
             }
         }
@@ -203,7 +212,7 @@ async fn describe(session: &Session, sql: &str) -> Result<Vec<DescribedColumn>> 
 async fn declared(session: &Session, described: &[DescribedColumn], columns: &[Column]) -> Result<SchemaRef> {
     let oids: Vec<u32> = described.iter().map(|column| column.type_oid).collect();
     let modifiers: Vec<i32> = described.iter().map(|column| column.type_modifier).collect();
-    let sql = "select format_type(oid, nullif(modifier, -1)) from unnest($1::oid[], $2::int[]) with ordinality as t (oid, modifier, n) order by n";
+    let sql = "select format_type(oid, modifier) from unnest($1::oid[], $2::int[]) with ordinality as t (oid, modifier, n) order by n";
     let types = session.client.query(sql, &[&oids, &modifiers]).await;
     let types = types.map_err(|error| session.explain(error))?;
     let schema = arrow_schema(columns);

@@ -1,0 +1,208 @@
+//! Staged rows into the mart: what has vanished goes first, so that it cannot stand in the way of what comes;
+//! then all that is new or differs, at once or, when a row is to blame, by halves until it is found.
+
+use arrow_array::RecordBatch;
+use vitrina_core::{Commit, Error, Outcome, Reject, Result};
+
+use super::put::Care;
+use super::statements::{self, Find, REFUSED};
+use super::trouble::{Tried, Trouble};
+use super::{PostgresSink, duplicates};
+use crate::arrow_text::key_json;
+use crate::sql::{identifier, literal};
+
+/// What a merge did.
+#[derive(Debug, Clone, Copy, Default)]
+struct Merged {
+    inserted: u64,
+    updated: u64,
+}
+
+/// Rows fit a page of 8 KiB at most so often.
+const PLACES_A_BLOCK: u64 = 1024;
+
+impl PostgresSink {
+    /// `staged` rows of `from` into the mart.
+    pub(super) async fn merge(
+        &mut self,
+        from: &str,
+        find: Find,
+        staged: u64,
+        care: Care,
+        outcome: &mut Outcome,
+    ) -> Tried<()> {
+        let before = outcome.rejects.len();
+        let merged = match care {
+            Care::Batch => self.merge_all(from, find, "").await?,
+            Care::Rows => self.merge_by_halves(from, find, outcome).await?,
+        };
+        let refused = (outcome.rejects.len() - before) as u64;
+        outcome.counts.inserted += merged.inserted;
+        outcome.counts.updated += merged.updated;
+        outcome.counts.unchanged += staged.saturating_sub(merged.inserted + merged.updated + refused);
+        Ok(())
+    }
+
+    async fn merge_all(&self, from: &str, find: Find, condition: &str) -> Tried<Merged> {
+        let shape = self.shape()?;
+        let new = match self.mart.partitioned {
+            true => Some(self.figure(&statements::count_new(&self.mart, shape, from, condition)).await?),
+            false => None,
+        };
+        let sql = statements::merge(&self.mart, shape, from, find, condition);
+        let answer = self.session.client.query_one(&sql, &[]).await;
+        let row = answer.map_err(|error| Trouble::of(&self.session, error))?;
+        let figure = |place: usize| row.get::<_, i64>(place).unsigned_abs();
+        Ok(match new {
+            Some(new) => Merged { inserted: new.min(figure(0)), updated: figure(0).saturating_sub(new) },
+            None => Merged { inserted: figure(0), updated: figure(1) },
+        })
+    }
+
+    /// Halves the staging by where its rows lie. What is refused stays there, so that its key is not taken
+    /// for vanished.
+    async fn merge_by_halves(&mut self, from: &str, find: Find, outcome: &mut Outcome) -> Tried<Merged> {
+        let size = format!("select pg_relation_size({}::regclass)", literal(from));
+        let blocks = self.figure(&format!("{size} / current_setting('block_size')::bigint")).await?;
+        let mut merged = Merged::default();
+        let mut halves = vec![(0, blocks * PLACES_A_BLOCK)];
+        while let Some((first, end)) = halves.pop() {
+            let condition = format!(" and s.ctid >= '{}' and s.ctid < '{}'", place(first), place(end));
+            self.session.run("savepoint half").await?;
+            match self.merge_all(from, find, &condition).await {
+                Ok(half) => {
+                    self.session.run("release half").await?;
+                    merged.inserted += half.inserted;
+                    merged.updated += half.updated;
+                }
+                Err(Trouble::Row(row)) => {
+                    self.session.run("rollback to half").await?;
+                    let middle = first + (end - first) / 2;
+                    match end - first {
+                        1 => {
+                            self.reject_staged(from, &[place(first)], row.code, &row.message, outcome)
+                                .await?;
+                        }
+                        _ => halves.extend([(middle, end), (first, middle)]),
+                    }
+                    self.refused.hold_limit(outcome)?;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(merged)
+    }
+
+    /// Deletes, by the second statement where there are open rejects whose keys it must spare, and holds the
+    /// limit of the pass.
+    pub(super) async fn delete(
+        &mut self,
+        [plain, sparing]: [String; 2],
+        commit: &Commit,
+        outcome: &mut Outcome,
+    ) -> Tried<()> {
+        let refused = self.refused.keys(outcome);
+        outcome.counts.deleted = match refused.is_empty() {
+            true => self.count_of(&plain).await?,
+            false => {
+                self.fill_keys(REFUSED, &self.mart.key, &refused).await?;
+                self.count_of(&sparing).await?
+            }
+        };
+        let before = self.rows_before(commit, outcome).await?;
+        self.hold_delete_limit(commit, outcome.counts.deleted, before.unwrap_or(0))?;
+        Ok(())
+    }
+
+    /// Keys into a temporary table with the mart's types. What they cannot hold is in no mart.
+    pub(super) async fn fill_keys(
+        &self,
+        table: &str,
+        columns: &[String],
+        keys: &[Vec<String>],
+    ) -> Result<()> {
+        let names: Vec<&str> = columns.iter().map(String::as_str).collect();
+        self.session.run(&statements::create_keys(&self.mart, table, &names)).await?;
+        let row = |key: &Vec<String>| {
+            let values = key.iter().map(|text| literal(text)).collect::<Vec<_>>();
+            format!("({})", values.join(", "))
+        };
+        let columns = names.iter().map(|name| identifier(name)).collect::<Vec<_>>().join(", ");
+        let insert = |rows: &str| format!("insert into {table} ({columns}) values {rows}");
+        let all = keys.iter().map(row).collect::<Vec<_>>().join(", ");
+        self.session.run("savepoint keys").await?;
+        if self.session.run(&insert(&all)).await.is_ok() {
+            return self.session.run("release keys").await;
+        }
+        self.session.run("rollback to keys").await?;
+        for key in keys {
+            self.session.run("savepoint keys").await?;
+            let end = match self.session.run(&insert(&row(key))).await {
+                Ok(()) => "release keys",
+                Err(_) => "rollback to keys",
+            };
+            self.session.run(end).await?;
+        }
+        Ok(())
+    }
+
+    /// The keys of a scope, without those that have a NULL and so are in no mart.
+    pub(super) fn scope_keys(&self, keys: &RecordBatch, columns: &[String]) -> Result<Vec<Vec<String>>> {
+        let mut all = Vec::new();
+        for row in 0..keys.num_rows() {
+            let key = key_json(keys, columns, row)?;
+            let texts = key.as_array().into_iter().flatten().map(|part| part.as_str().map(str::to_owned));
+            all.extend(texts.collect::<Option<Vec<String>>>());
+        }
+        Ok(all)
+    }
+
+    /// Keys that are equal only to the database. Where bytes tell, the batch has been looked through already.
+    pub(super) async fn reject_duplicates(
+        &self,
+        from: &str,
+        care: Care,
+        outcome: &mut Outcome,
+    ) -> Tried<u64> {
+        let shape = self.shape()?;
+        if care == Care::Batch && shape.has_plain_key(&self.mart) {
+            return Ok(0);
+        }
+        let groups =
+            self.session.client.query(&statements::duplicate_keys(&self.mart, shape, from), &[]).await;
+        let groups = groups.map_err(|error| Trouble::of(&self.session, error))?;
+        let mut removed = 0;
+        for group in groups {
+            let places: Vec<String> = group.get(0);
+            let message = duplicates::message(places.len(), &self.mart.key);
+            self.reject_staged(from, &places[..1], duplicates::CODE, &message, outcome).await?;
+            removed += self.count_of(&statements::delete_places(from, &places)).await?;
+        }
+        Ok(removed)
+    }
+
+    /// Staged rows as rejects, by where they lie.
+    async fn reject_staged(
+        &self,
+        from: &str,
+        places: &[String],
+        code: &str,
+        message: &str,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        let sql = statements::staged_rows(&self.mart, self.shape()?, from, places);
+        let rows = self.session.client.query(&sql, &[]).await.map_err(|error| self.session.explain(error))?;
+        for row in rows {
+            let json = |place| serde_json::from_str(row.get(place));
+            let unreadable = |error: serde_json::Error| Error::bug("sink.reject", error.to_string());
+            let (key, row) = (json(0).map_err(unreadable)?, json(1).map_err(unreadable)?);
+            let (code, message) = (code.to_owned(), message.to_owned());
+            outcome.rejects.push(Reject { key, code, message, row });
+        }
+        Ok(())
+    }
+}
+
+fn place(number: u64) -> String {
+    format!("({},{})", number / PLACES_A_BLOCK, number % PLACES_A_BLOCK)
+}
