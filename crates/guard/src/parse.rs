@@ -12,8 +12,9 @@ use crate::{Finding, MAX_BYTES};
 /// a tree recurse. A debug build overflows 64 MiB at 3300 nested calls. Only the pages that are used cost memory.
 const STACK_BYTES: usize = 256 * 1024 * 1024;
 
-/// How the parser's binding says that a tree has more than some 5000 levels of operators.
-const TOO_DEEP: &str = "nested too deeply";
+/// How the parser says that a tree has more than some 5000 levels of operators, or more than its own stack holds:
+/// it takes 2 MiB at most, and a parser built without optimisation fills them earlier.
+const TOO_DEEP: [&str; 2] = ["nested too deeply", "stack depth limit exceeded"];
 
 pub(crate) fn inspect(sql: &str, allowed_schemas: &[String], parameters: i64) -> Vec<Finding> {
     if sql.len() > MAX_BYTES {
@@ -66,7 +67,7 @@ fn start(sql: &str, statement: &RawStmt) -> usize {
 
 fn syntax_error(sql: &str, error: &pg_query::Error) -> Finding {
     match error {
-        pg_query::Error::Parse(message) if message.contains(TOO_DEEP) => {
+        pg_query::Error::Parse(message) if TOO_DEEP.iter().any(|words| message.contains(words)) => {
             Finding::at(sql, 0, "sql.too_deep", "the SQL is nested too deeply")
                 .hint("break it into WITH queries")
         }
