@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::process::{Child, Command};
 use vitrina_cluster::{Cluster, Options};
@@ -110,8 +112,8 @@ impl Stand {
     /// As compose stops containers: SIGTERM, and every process ends well.
     pub(crate) async fn stop(mut self) {
         for (name, child) in &mut self.processes {
-            let pid = child.id().unwrap().to_string();
-            assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+            let pid = Pid::from_raw(child.id().unwrap().cast_signed());
+            kill(pid, Signal::SIGTERM).unwrap();
             let status =
                 tokio::time::timeout(Duration::from_secs(40), child.wait()).await.expect("it stops").unwrap();
             assert!(status.success(), "{name} ends with {status}");
