@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::sync::Mutex;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio_postgres::types::FromSqlOwned;
@@ -121,14 +123,20 @@ fn keep(server: &Server, name: &str) {
     }
 }
 
+/// How long a test waits for its database to be dropped. Under load Postgres may take a minute for it, waiting for
+/// one of its own processes; the statement goes on without the test.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// On a thread with a runtime of its own: the test's runtime cannot be waited for from here.
 fn drop_database(server: &'static Server, name: &str) {
     let statement = format!("drop database {name} with (force)");
-    let dropped = thread::spawn(move || {
+    let (done, waiting) = mpsc::channel();
+    thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime for one statement").block_on(server.administer(&statement));
+        done.send(()).ok();
     });
-    if dropped.join().is_err() {
+    if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Disconnected) {
         eprintln!("database {name} is left behind");
     }
 }
