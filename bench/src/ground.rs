@@ -111,12 +111,9 @@ fn psql(cluster: &Cluster) -> PathBuf {
 }
 
 fn run_sql(psql: &PathBuf, url: &str, statement: &str) -> Result<()> {
-    let quiet = format!("set client_min_messages = warning; {statement}");
-    let alone = ["vacuum", "checkpoint"].iter().any(|word| statement.starts_with(word));
-    let statement = if alone { statement } else { quiet.as_str() };
-    let status = Command::new(psql)
-        .args(["-X", "-q", "-o", "/dev/null", "-v", "ON_ERROR_STOP=1", "-c", statement, url])
-        .status()?;
+    let arguments = ["-X", "-q", "-o", "/dev/null", "-v", "ON_ERROR_STOP=1", "-c", statement, url];
+    let status =
+        Command::new(psql).args(arguments).env("PGOPTIONS", "-c client_min_messages=warning").status()?;
     ensure!(status.success(), "psql failed");
     Ok(())
 }

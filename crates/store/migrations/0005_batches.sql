@@ -24,15 +24,17 @@ begin
          where pipeline_id = p_pipeline
            and key_hash in (select md5(closed.key::text) from jsonb_array_elements(p_outcome -> 'closed') closed(key));
     end if;
-    insert into etl.etl_rejects as old (pipeline_id, key, run_id, code, message, row, load_id)
-    select distinct on (md5(r.key::text)) p_pipeline, r.key, p_run, r.code, r.message, r.row, v_load
-      from jsonb_to_recordset(p_outcome -> 'rejects') as r(key jsonb, code text, message text, row jsonb)
-     order by md5(r.key::text)
-    on conflict (pipeline_id, key_hash) do update
-       set run_id = excluded.run_id, code = excluded.code, message = excluded.message, row = excluded.row,
-           load_id = excluded.load_id, rejected_at = excluded.rejected_at,
-           -- Someone has accepted that reason, and no other.
-           acknowledged_at = case when old.code = excluded.code then old.acknowledged_at end;
+    if jsonb_array_length(p_outcome -> 'rejects') > 0 then
+        insert into etl.etl_rejects as old (pipeline_id, key, run_id, code, message, row, load_id)
+        select distinct on (md5(r.key::text)) p_pipeline, r.key, p_run, r.code, r.message, r.row, v_load
+          from jsonb_to_recordset(p_outcome -> 'rejects') as r(key jsonb, code text, message text, row jsonb)
+         order by md5(r.key::text)
+        on conflict (pipeline_id, key_hash) do update
+           set run_id = excluded.run_id, code = excluded.code, message = excluded.message, row = excluded.row,
+               load_id = excluded.load_id, rejected_at = excluded.rejected_at,
+               -- Someone has accepted that reason, and no other.
+               acknowledged_at = case when old.code = excluded.code then old.acknowledged_at end;
+    end if;
     if (p_outcome ->> 'close_others')::boolean then
         delete from etl.etl_rejects where pipeline_id = p_pipeline and load_id is distinct from v_load;
     end if;

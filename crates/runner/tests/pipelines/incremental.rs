@@ -169,3 +169,13 @@ async fn a_cursor_in_local_time_allows_for_any_zone_of_its_writer() {
     stage.succeed(id).await;
     assert_eq!(stage.differences().await, 0);
 }
+
+#[tokio::test]
+async fn a_pass_of_single_rows_comes_to_its_end() {
+    let stage = Stage::with_films(35).await;
+    stage.db.execute("update content.film set modified = '2024-05-05' where id between 8 and 25").await;
+    let id = stage.incremental(1).await;
+    let run = stage.succeed(id).await;
+    assert!(run.rows_read >= 35 && run.batches >= 35, "{run:?}");
+    assert_eq!(stage.differences().await, 0);
+}

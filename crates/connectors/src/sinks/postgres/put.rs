@@ -6,6 +6,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, TimestampMicrosecondArray};
 use arrow_schema::{Field, Schema};
 use bytes::BytesMut;
 use futures_util::SinkExt;
+use tokio_postgres::Statement;
 use vitrina_core::{Error, Outcome, Result};
 use vitrina_pgcopy::Encoder;
 
@@ -26,6 +27,7 @@ pub(super) enum Care {
 }
 
 const TIMESTAMPTZ: u32 = 1184;
+const ROWS_A_MESSAGE: usize = 250;
 
 /// Where rows go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,26 +153,39 @@ impl PostgresSink {
     /// COPYs rows; answers their size on the wire.
     pub(super) async fn copy(&mut self, into: &str, rows: &RecordBatch) -> Tried<u64> {
         let encoder = Encoder::new(rows.schema()).map_err(|error| Trouble::unwritable(&error))?;
-        let mut buffer = BytesMut::new();
-        Encoder::header(&mut buffer);
-        encoder.encode(rows, &mut buffer).map_err(|error| Trouble::unwritable(&error))?;
-        Encoder::trailer(&mut buffer);
-        let bytes = buffer.len() as u64;
+        let statement = self.copy_statement(into).await?;
         let refused = |error| Trouble::of(&self.session, error);
-        let copy = format!("copy {into} from stdin (format binary)");
-        let statement = match self.copies.get(into) {
-            Some(statement) => statement.clone(),
-            None => {
-                let statement = self.session.client.prepare(&copy).await.map_err(refused)?;
-                self.copies.insert(into.to_owned(), statement.clone());
-                statement
-            }
-        };
         let copying = self.session.client.copy_in(&statement).await.map_err(refused)?;
         let mut copying = std::pin::pin!(copying);
-        copying.send(buffer.freeze()).await.map_err(refused)?;
+        let mut bytes = 0;
+        for from in (0..rows.num_rows()).step_by(ROWS_A_MESSAGE) {
+            // In pieces: the server writes one while the next is made.
+            let mut buffer = BytesMut::new();
+            if from == 0 {
+                Encoder::header(&mut buffer);
+            }
+            let piece = rows.slice(from, ROWS_A_MESSAGE.min(rows.num_rows() - from));
+            encoder.encode(&piece, &mut buffer).map_err(|error| Trouble::unwritable(&error))?;
+            if from + ROWS_A_MESSAGE >= rows.num_rows() {
+                Encoder::trailer(&mut buffer);
+            }
+            bytes += buffer.len() as u64;
+            copying.send(buffer.freeze()).await.map_err(refused)?;
+        }
         copying.finish().await.map_err(refused)?;
         Ok(bytes)
+    }
+
+    /// Known to the server after the first time.
+    async fn copy_statement(&mut self, into: &str) -> Tried<Statement> {
+        if let Some(statement) = self.copies.get(into) {
+            return Ok(statement.clone());
+        }
+        let copy = format!("copy {into} from stdin (format binary)");
+        let prepared = self.session.client.prepare(&copy).await;
+        let statement = prepared.map_err(|error| Trouble::of(&self.session, error))?;
+        self.copies.insert(into.to_owned(), statement.clone());
+        Ok(statement)
     }
 
     /// The number that a query answers.

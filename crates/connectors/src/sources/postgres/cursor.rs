@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use vitrina_core::{Batch, Error, Pipeline, Position, Result, Scope};
 
-use super::reader::{Page, Reader};
+use super::reader::{Page, Piece, Reader};
 use crate::arrow_text::texts;
 use crate::rejects::without_flawed;
 use crate::sql::{OrderedColumn, compare, conditions, expressions, literal};
@@ -52,6 +52,8 @@ pub(super) struct Cursor {
     /// The target's key, by which rejects are named.
     key: Vec<String>,
     page: Option<Page>,
+    /// The last key that was handed out: the next page begins behind it.
+    seen: Option<Vec<String>>,
     finished: bool,
 }
 
@@ -71,6 +73,7 @@ impl Cursor {
             late_window,
             key: target_key.to_vec(),
             page: None,
+            seen: None,
             finished: false,
         }))
     }
@@ -84,16 +87,8 @@ impl Cursor {
             return Ok(None);
         }
         let Some(pass) = self.open_pass(reader, from).await? else { return Ok(None) };
-        let mut page = match self.page.take() {
-            Some(page) => page,
-            None => reader.page(&self.tail(&pass, reader.batch_size)).await?,
-        };
-        let mut piece = page.next(reader, usize::MAX).await?;
-        self.finished = piece.ends_page && page.rows < reader.batch_size;
-        let reached = self.reached(&piece.rows, piece.ends_page)?.or_else(|| pass.position.clone());
-        if !piece.ends_page {
-            self.page = Some(page);
-        }
+        let (page_position, mut piece) = self.piece(reader, &pass).await?;
+        let reached = page_position.or_else(|| pass.position.clone());
         let to = match self.finished {
             true => self.ended(from, pass),
             false => halfway(from, &Pass { position: reached, ..pass }),
@@ -111,15 +106,39 @@ impl Cursor {
         }))
     }
 
+    /// The next rows, and the last key that all rows of have come. A page that ends with nothing is passed over.
+    async fn piece(&mut self, reader: &Reader, pass: &Pass) -> Result<(Option<Vec<String>>, Piece)> {
+        loop {
+            let mut page = match self.page.take() {
+                Some(page) => page,
+                None => {
+                    let position = self.seen.take().or_else(|| pass.position.clone());
+                    reader.page(&self.tail(&Pass { position, ..pass.clone() }, reader.page_rows())).await?
+                }
+            };
+            let piece = page.next(reader, reader.batch_size).await?;
+            self.finished = piece.ends_page && page.rows < reader.page_rows();
+            if !piece.ends_page {
+                self.page = Some(page);
+            }
+            if piece.rows.num_rows() > 0 || self.finished {
+                let reached = self.reached(&piece.rows, piece.ends_page)?;
+                return Ok((reached, piece));
+            }
+        }
+    }
+
     /// The page is given up; the next read opens one behind its position.
     pub(super) fn let_go(&mut self) -> bool {
+        self.seen = None;
         self.page.take().is_some()
     }
 
-    /// The last key that all rows of have come. Where bytes cut a page, the last key may go on behind the cut.
-    fn reached(&self, rows: &RecordBatch, whole: bool) -> Result<Option<Vec<String>>> {
+    /// The last key that all rows of have come. Where a page is cut, its last key may go on behind the cut.
+    fn reached(&mut self, rows: &RecordBatch, whole: bool) -> Result<Option<Vec<String>>> {
         let Some(last) = rows.num_rows().checked_sub(1) else { return Ok(None) };
         let key = texts(rows, &self.names, last)?;
+        let before = self.seen.replace(key.clone());
         if whole {
             return Ok(Some(key));
         }
@@ -129,7 +148,7 @@ impl Cursor {
                 return Ok(Some(earlier));
             }
         }
-        Ok(None)
+        Ok(before.filter(|before| *before != key))
     }
 
     async fn open_pass(&self, reader: &Reader, from: &Position) -> Result<Option<Pass>> {
@@ -200,7 +219,7 @@ impl Cursor {
     }
 
     /// With ties: rows that share the last key come with it, because the next page begins behind them.
-    fn tail(&self, pass: &Pass, batch_size: usize) -> String {
+    fn tail(&self, pass: &Pass, page_rows: usize) -> String {
         let upto = compare(&self.columns, "q", "<=", &pass.bound);
         let key = &self.columns[..1];
         let after = match (&pass.position, &pass.start) {
@@ -209,7 +228,7 @@ impl Cursor {
             (None, None) => String::new(),
         };
         format!(
-            "where {after}{upto} order by {} fetch first {batch_size} rows with ties",
+            "where {after}{upto} order by {} fetch first {page_rows} rows with ties",
             expressions(&self.columns, "q")
         )
     }

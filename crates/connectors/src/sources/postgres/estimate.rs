@@ -26,9 +26,9 @@ pub(super) async fn pages_are_cheap(reader: &Reader, key: &[OrderedColumn]) -> R
     let order = expressions(key, "q");
     let stream = explain(reader, &format!("order by {order}")).await?;
     let after = compare(&key[..1], "q", ">", &[middle]);
-    let tail = format!("where {after} order by {order} fetch first {} rows with ties", reader.batch_size);
+    let tail = format!("where {after} order by {order} fetch first {} rows with ties", reader.page_rows());
     let page = explain(reader, &tail).await?;
-    let pages = (stream.rows / reader.batch_size as f64).ceil().max(1.0);
+    let pages = (stream.rows / reader.page_rows() as f64).ceil().max(1.0);
     Ok(!page.whole && page.cost * pages <= stream.cost * WORTH)
 }
 

@@ -118,17 +118,15 @@ impl Load {
             Some(page) => page,
             None => {
                 self.behind |= position.is_some() || self.in_pages;
-                reader.page(&self.tail(position, reader.batch_size)).await?
+                reader.page(&self.tail(position, reader.page_rows())).await?
             }
         };
-        // A page goes whole, with the ties at its end, as far as bytes allow; a stream one row further than
-        // the batch, to see where its last key ends.
+        // One row further than the batch, to see where its last key ends.
         let held = self.held.as_ref().map_or(0, RecordBatch::num_rows);
-        let max_rows =
-            if self.in_pages { usize::MAX } else { (reader.batch_size + 1).saturating_sub(held).max(1) };
+        let max_rows = (reader.batch_size + 1).saturating_sub(held).max(1);
         let piece = page.next(reader, max_rows).await?;
         match piece.ends_page {
-            true => self.finished = !self.in_pages || page.rows < reader.batch_size,
+            true => self.finished = !self.in_pages || page.rows < reader.page_rows(),
             false => self.page = Some(page),
         }
         Ok(piece)
@@ -181,7 +179,7 @@ impl Load {
         Ok(Pass { kind: KIND.to_owned(), position: None, opening })
     }
 
-    fn tail(&self, after: Option<&Vec<String>>, batch_size: usize) -> String {
+    fn tail(&self, after: Option<&Vec<String>>, page_rows: usize) -> String {
         // Behind a position NULL keys are never met; in pages they are left out from the start, and read apart.
         let condition = match (after, self.in_pages) {
             (Some(key), _) => format!("where {} ", compare(&self.key, "q", ">", key)),
@@ -189,7 +187,7 @@ impl Load {
             (None, false) => String::new(),
         };
         let limit = match self.in_pages {
-            true => format!(" fetch first {batch_size} rows with ties"),
+            true => format!(" fetch first {page_rows} rows with ties"),
             false => String::new(),
         };
         // Of several rows of one key the last by the cursor counts: it comes last.

@@ -106,6 +106,11 @@ impl Reader {
         })
     }
 
+    /// Small batches share one query instead of costing one each: ten of them, up to ten thousand rows.
+    pub(super) fn page_rows(&self) -> usize {
+        self.batch_size.max((10 * self.batch_size).min(10_000))
+    }
+
     /// What COPY reads; `tail` is WHERE, ORDER BY and LIMIT.
     pub(super) fn select(&self, tail: &str) -> String {
         format!("select {} from {} {tail}", select_list(&self.columns), self.query)
