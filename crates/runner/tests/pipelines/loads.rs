@@ -333,3 +333,15 @@ async fn a_direct_load_of_a_partitioned_mart_notices_a_key_that_comes_again() {
     stage.succeed(id).await;
     assert_eq!(stage.rejects().await, [("row.duplicate_key".to_owned(), "[\"4\"]".to_owned())]);
 }
+
+#[tokio::test]
+async fn a_load_that_was_begun_without_staging_starts_anew_instead_of_deleting_what_it_wrote() {
+    let stage = Stage::with_films(30).await;
+    let id = stage.full(10).await;
+    stage.succeed(id).await;
+    pause_behind_the_first_batch(&stage, id).await;
+    stage.db.execute("update etl.etl_state set checkpoint = checkpoint - 'load'").await;
+    assert_eq!(stage.fail(id).await.0, "sink.staging_lost");
+    assert_eq!(stage.succeed(id).await.rows_read, 30);
+    assert_eq!(stage.differences().await, 0);
+}

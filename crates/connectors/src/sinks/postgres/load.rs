@@ -30,7 +30,7 @@ impl Loads {
     }
 
     fn table(&self, load: Uuid) -> String {
-        format!("vitrina.{}{}", self.prefix(), &load.simple().to_string()[..8])
+        format!("vitrina.{}{}", self.prefix(), &load.simple().to_string()[24..])
     }
 
     fn prefix(&self) -> String {
@@ -106,10 +106,14 @@ impl PostgresSink {
     async fn step(&mut self, batch: &Batch, commit: &Commit) -> Result<Step> {
         let begins = commit.from.position.pass.is_none();
         let known = commit.from.load;
-        let path = match (begins, known.map(|load| load.path)) {
-            (_, Some(path)) => path,
-            (_, None) if commit.first_load == FirstLoad::Direct && self.is_empty().await? => LoadPath::Direct,
-            (_, None) => LoadPath::Staged,
+        if !begins && known.is_none() {
+            // Begun by a release that wrote straight through the mart: what came before is in no staging.
+            return Err(staging_lost("this load was begun without staging"));
+        }
+        let path = match known {
+            Some(load) => load.path,
+            None if commit.first_load == FirstLoad::Direct && self.is_empty().await? => LoadPath::Direct,
+            None => LoadPath::Staged,
         };
         let load = known.unwrap_or_else(|| Load { id: Uuid::now_v7(), path });
         Ok(match path {
@@ -156,12 +160,7 @@ impl PostgresSink {
         care: Care,
         outcome: &mut Outcome,
     ) -> Tried<()> {
-        let distinct = self.distinct(batch)?;
-        outcome.counts.unchanged += distinct.replaced;
-        outcome.rejects.extend(distinct.rejected);
-        let before = outcome.rejects.len();
-        self.put(&distinct.rows, &Way::Stage, care, outcome).await?;
-        let staged = distinct.rows.num_rows() as u64 - (outcome.rejects.len() - before) as u64;
+        let staged = self.put_distinct(batch, &Way::Stage, care, outcome).await?;
         self.merge_load(STAGE, staged, commit, care, outcome).await
     }
 
@@ -205,11 +204,7 @@ impl PostgresSink {
         outcome: &mut Outcome,
     ) -> Tried<()> {
         let table = self.loads.table(load.id);
-        let distinct = self.distinct(batch)?;
-        outcome.rejects.extend(distinct.rejected);
-        let before = outcome.rejects.len();
-        self.put(&distinct.rows, &Way::Load(table.clone()), care, outcome).await?;
-        let added = distinct.rows.num_rows() as u64 - (outcome.rejects.len() - before) as u64;
+        let added = self.put_distinct(batch, &Way::Load(table.clone()), care, outcome).await?;
         if batch.ends_pass() {
             let staged = self.recorded(load).await? + added;
             self.require_all(&table, staged).await?;
@@ -253,11 +248,7 @@ impl PostgresSink {
         if found == staged {
             return Ok(());
         }
-        Err(Error::fix(
-            "sink.staging_lost",
-            format!("the staging of this load holds {found} rows, and {staged} were recorded"),
-        )
-        .hint("nothing was merged; the next run starts the load anew"))
+        Err(staging_lost(&format!("the staging of this load holds {found} rows, and {staged} were recorded")))
     }
 
     /// A source that returns nothing at all is more likely broken than empty.
@@ -281,6 +272,11 @@ fn record(load: Load, batch: &Batch, added: u64) -> String {
 
 fn id(load: Uuid) -> String {
     literal(&load.to_string())
+}
+
+/// The pass is dropped with this error.
+fn staging_lost(message: &str) -> Error {
+    Error::fix("sink.staging_lost", message).hint("nothing was merged; the next run starts the load anew")
 }
 
 /// The next attempt finds it gone, and starts the load anew.

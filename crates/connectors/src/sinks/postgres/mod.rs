@@ -147,7 +147,7 @@ impl PostgresSink {
         let shape = Shape::new(&self.mart, schema)?;
         self.copies.clear();
         self.session.run(&statements::create_stage(&shape)).await?;
-        let merge = statements::merge(&self.mart, &shape, statements::STAGE, statements::Find::ByKey, "");
+        let merge = statements::merge(&self.mart, &shape, STAGE, Find::ByKey, "");
         self.session.client.prepare(&merge).await.map_err(|error| self.mismatch(error))?;
         self.shape = Some(shape);
         Ok(())
@@ -223,12 +223,7 @@ impl PostgresSink {
         care: Care,
         outcome: &mut Outcome,
     ) -> Tried<Checkpoint> {
-        let distinct = self.distinct(batch)?;
-        outcome.counts.unchanged += distinct.replaced;
-        outcome.rejects.extend(distinct.rejected);
-        let before = outcome.rejects.len();
-        self.put(&distinct.rows, &Way::Stage, care, outcome).await?;
-        let staged = distinct.rows.num_rows() as u64 - (outcome.rejects.len() - before) as u64;
+        let staged = self.put_distinct(batch, &Way::Stage, care, outcome).await?;
         let removed = self.reject_duplicates(STAGE, care, outcome).await?;
         outcome.closed = self.refused.closed_by(batch, &self.mart.key, outcome)?;
         self.delete_scope(batch, commit, outcome).await?;
@@ -245,6 +240,22 @@ impl PostgresSink {
             }
             None => commit.from.clone(),
         })
+    }
+
+    /// The rows whose keys come once to where they go; answers how many arrived.
+    async fn put_distinct(
+        &mut self,
+        batch: &Batch,
+        way: &Way,
+        care: Care,
+        outcome: &mut Outcome,
+    ) -> Tried<u64> {
+        let distinct = self.distinct(batch)?;
+        outcome.counts.unchanged += distinct.replaced;
+        outcome.rejects.extend(distinct.rejected);
+        let before = outcome.rejects.len();
+        self.put(&distinct.rows, way, care, outcome).await?;
+        Ok(distinct.rows.num_rows() as u64 - (outcome.rejects.len() - before) as u64)
     }
 
     /// Where only the mart can tell which keys are equal, it is asked when the rows are there.
