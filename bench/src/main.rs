@@ -4,6 +4,7 @@
 
 mod ground;
 mod pgcopy;
+mod plot;
 mod report;
 mod runner_process;
 mod workloads;

@@ -1,4 +1,4 @@
-//! A table for people and one JSON file a workload for programs.
+//! A table and a picture for people, and one JSON file a workload for programs.
 
 use std::fmt::Write;
 use std::fs;
@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use serde::Serialize;
+
+use crate::plot;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Measured {
@@ -32,6 +34,7 @@ pub(crate) fn write(results: &[Measured]) -> Result<()> {
             serde_json::to_string_pretty(result)? + "\n",
         )?;
     }
+    fs::write(folder.join("ratios.svg"), plot::svg(results))?;
     Ok(())
 }
 

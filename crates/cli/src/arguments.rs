@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backfill, completions, config, demo, doctor, rejects, roles, run, runs, serve, status, up,
+    backfill, completions, config, demo, doctor, mart, rejects, roles, run, runs, serve, status, up,
 };
 use crate::output::Format;
 
@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Status(status::Args),
     /// The runs of a pipeline, newest first
     Runs(runs::Args),
+    /// What a pipeline's mart lacks to take its rows, as SQL; executed only when asked
+    Mart(mart::Args),
     /// Rows of a pipeline that were refused: see them, let them pass, read them again, forget them
     Rejects(rejects::Args),
     /// Read rows again by their keys; the checkpoint stays where it is

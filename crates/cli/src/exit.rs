@@ -2,6 +2,7 @@
 
 use anyhow::Error;
 use sqlx::error::DatabaseError;
+use vitrina_core::Remedy;
 
 use crate::client;
 use crate::config::ConfigError;
@@ -46,9 +47,10 @@ impl Exit {
         let of_store = || error.downcast_ref().map(of_store);
         let of_start = || error.downcast_ref().map(of_start);
         let of_cluster = || error.downcast_ref().map(of_cluster);
+        let of_core = || error.downcast_ref().map(of_core);
         let of_cinema = || error.downcast_ref().map(of_cinema);
         let found = of_client.or_else(of_store).or_else(of_start).or_else(of_cluster).or_else(of_cinema);
-        found.unwrap_or(Self::Failed)
+        found.or_else(of_core).unwrap_or(Self::Failed)
     }
 }
 
@@ -98,6 +100,13 @@ fn of_cluster(error: &vitrina_cluster::Error) -> Exit {
     match error {
         vitrina_cluster::Error::Failed { .. } => Exit::Failed,
         _ => Exit::Refused,
+    }
+}
+
+fn of_core(error: &vitrina_core::Error) -> Exit {
+    match error.remedy {
+        Remedy::FixConfiguration | Remedy::Release => Exit::Refused,
+        _ => Exit::Failed,
     }
 }
 

@@ -9,7 +9,7 @@ use secrecy::ExposeSecret;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use vitrina_api::{ApiSettings, Server, SourceConnection};
-use vitrina_connectors::{Connection, Connections};
+use vitrina_connectors::{Connection, Connections, sinks};
 use vitrina_runner::{Runner, RunnerSettings};
 use vitrina_store::Store;
 
@@ -126,10 +126,11 @@ fn runner(settings: &Settings) -> RunnerSettings {
         source_patience: runner.source_patience,
         allowed_targets: settings.allowed_targets.clone(),
         connections: connections(settings),
+        sinks: sinks::Kinds::default(),
     }
 }
 
-fn connections(settings: &Settings) -> Connections {
+pub(crate) fn connections(settings: &Settings) -> Connections {
     let named = |(name, connection): (&String, &crate::config::Connection)| {
         let crate::config::Connection { url, allowed_schemas } = connection.clone();
         (name.clone(), Connection { name: name.clone(), url, allowed_schemas })

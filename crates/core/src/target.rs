@@ -10,15 +10,22 @@ use crate::{Error, Result};
 /// `analytics.film_dim` or `es:film_dim`, parsed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TargetName {
-    Postgres { schema: String, table: String },
-    Search { index: String },
+    Postgres {
+        schema: String,
+        table: String,
+    },
+    /// What a sink of this kind calls by this name: `es` an index.
+    Named {
+        kind: String,
+        name: String,
+    },
 }
 
 impl fmt::Display for TargetName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Postgres { schema, table } => write!(f, "{schema}.{table}"),
-            Self::Search { index } => write!(f, "es:{index}"),
+            Self::Named { kind, name } => write!(f, "{kind}:{name}"),
         }
     }
 }
@@ -31,8 +38,9 @@ impl std::str::FromStr for TargetName {
             Error::fix("target.name", format!("{text:?} is no target name"))
                 .hint("write analytics.<table> for Postgres or es:<index> for a search index")
         };
-        if let Some(index) = text.strip_prefix("es:") {
-            return is_index(index).then(|| Self::Search { index: index.to_owned() }).ok_or_else(unusable);
+        if let Some((kind, name)) = text.split_once(':') {
+            let named = || Self::Named { kind: kind.to_owned(), name: name.to_owned() };
+            return (is_kind(kind) && is_name(name)).then(named).ok_or_else(unusable);
         }
         match text.split_once('.') {
             Some((schema, table)) if is_identifier(schema) && is_identifier(table) => {
@@ -50,8 +58,12 @@ fn is_identifier(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
+fn is_kind(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase())
+}
+
 /// The names both search servers accept, without the marks Vitrina keeps for its own indexes.
-fn is_index(text: &str) -> bool {
+fn is_name(text: &str) -> bool {
     (1..=200).contains(&text.len())
         && !text.starts_with("vitrina-")
         && text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
@@ -103,7 +115,8 @@ impl Target {
     pub fn undescribed(name: &TargetName) -> Self {
         let connection = match name {
             TargetName::Postgres { .. } => "marts",
-            TargetName::Search { .. } => "search",
+            TargetName::Named { kind, .. } if kind == "es" => "search",
+            TargetName::Named { kind, .. } => kind,
         };
         Self {
             name: name.to_string(),

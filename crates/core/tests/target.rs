@@ -18,7 +18,7 @@ fn an_allowed_name_is_parsed_and_written_back_as_it_was(#[case] text: &str) {
 #[test]
 fn the_two_kinds_of_target_are_told_apart() {
     let table = TargetName::Postgres { schema: "analytics".into(), table: "film_dim".into() };
-    let index = TargetName::Search { index: "analytics.film_dim".into() };
+    let index = TargetName::Named { kind: "es".into(), name: "analytics.film_dim".into() };
     assert_eq!("analytics.film_dim".parse::<TargetName>().unwrap(), table);
     assert_eq!("es:analytics.film_dim".parse::<TargetName>().unwrap(), index);
 }
@@ -140,7 +140,7 @@ proptest! {
 
     #[test]
     fn an_accepted_index_name_is_one_segment_of_a_path(text in "es:([a-z0-9._-]{0,12}|[ -~]{0,12}|\\PC{0,8})") {
-        if let Ok(TargetName::Search { index }) = is_allowed_target(&text, &AllowedTargets::default()) {
+        if let Ok(TargetName::Named { name: index, .. }) = is_allowed_target(&text, &AllowedTargets::default()) {
             prop_assert!(!index.starts_with(['.', '_', '-', '+']), "{index:?}");
             prop_assert!(index.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b)));
         }

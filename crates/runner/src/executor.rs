@@ -186,7 +186,7 @@ impl Executor {
             installation: self.installation,
             ledger: Arc::new(self.store.clone()),
         };
-        let sinks::Opened { mut sink, key } = sinks::open(&order).await?;
+        let sinks::Opened { mut sink, key } = self.settings.sinks.open(&order).await?;
         let state = self.resume(claim, &key, sink.as_mut()).await?;
         if state.checkpoint.completed_by == Some(claim.run) {
             return Ok(None);

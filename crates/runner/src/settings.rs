@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vitrina_connectors::Connections;
+use vitrina_connectors::{Connections, sinks};
 use vitrina_core::AllowedTargets;
 use vitrina_store::RunnerAbilities;
 
@@ -21,6 +21,8 @@ pub struct RunnerSettings {
     pub source_patience: Duration,
     pub allowed_targets: AllowedTargets,
     pub connections: Connections,
+    /// What it can write to.
+    pub sinks: sinks::Kinds,
 }
 
 impl RunnerSettings {

@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 mod health;
+pub(crate) mod mart;
 mod migrate;
 pub(crate) mod rejects;
 pub(crate) mod roles;
@@ -32,6 +33,7 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Run(args) => run::run(&args, &context).await,
         Command::Status(args) => status::run(&args, &context).await,
         Command::Runs(args) => runs::run(&args, &context).await,
+        Command::Mart(args) => Box::pin(mart::run(&args, &context)).await,
         Command::Backfill(args) => backfill::run(&args, &context).await,
         Command::Rejects(args) => rejects::run(&args, &context).await,
         Command::Pause(args) => status::change(&args, "pause", &context).await,

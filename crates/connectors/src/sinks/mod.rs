@@ -42,20 +42,48 @@ pub struct Opened {
     pub key: Vec<String>,
 }
 
+/// A target, and the rows that are meant for it.
+#[derive(Debug)]
+pub struct Definition<'a> {
+    pub name: &'a TargetName,
+    pub target: &'a Target,
+    pub schema: &'a Schema,
+    pub connections: &'a Connections,
+}
+
 /// A kind of sink, by the shape of the target's name.
 #[async_trait]
-trait Kind: Sync {
+pub trait Kind: Sync + Send + fmt::Debug {
     fn serves(&self, target: &TargetName) -> bool;
     async fn open(&self, target: &TargetName, order: &Order<'_>) -> Result<Opened>;
+    /// What would have to be done to the target before it can take the rows; nothing where it can.
+    async fn lacks(&self, definition: &Definition<'_>) -> Result<Vec<String>>;
+    /// Does what `lacks` has answered, all or nothing.
+    async fn supply(&self, definition: &Definition<'_>, lacks: &[String]) -> Result<()>;
+}
+
+/// The kinds of sinks that a runner can write to.
+#[derive(Debug, Clone)]
+pub struct Kinds(pub Vec<&'static dyn Kind>);
+
+impl Default for Kinds {
+    fn default() -> Self {
+        Self(KINDS.to_vec())
+    }
 }
 
 static KINDS: &[&dyn Kind] = &[&postgres::Postgres];
 
-/// Opens the sink of a pipeline, once its target has passed the fence of `allowed_targets`.
-pub async fn open(order: &Order<'_>) -> Result<Opened> {
-    let target = order.pipeline.target_name(order.allowed_targets)?;
-    let Some(kind) = KINDS.iter().find(|kind| kind.serves(&target)) else {
-        return Err(Error::fix("sink.unknown", format!("no sink of this runner writes to {target}")));
-    };
-    kind.open(&target, order).await
+impl Kinds {
+    pub fn of(&self, target: &TargetName) -> Result<&'static dyn Kind> {
+        let kind = self.0.iter().find(|kind| kind.serves(target));
+        let unknown = || Error::fix("sink.unknown", format!("no sink of this runner writes to {target}"));
+        kind.copied().ok_or_else(unknown)
+    }
+
+    /// Opens the sink of a pipeline, once its target has passed the fence of `allowed_targets`.
+    pub async fn open(&self, order: &Order<'_>) -> Result<Opened> {
+        let target = order.pipeline.target_name(order.allowed_targets)?;
+        self.of(&target)?.open(&target, order).await
+    }
 }

@@ -1,6 +1,7 @@
 //! Pipelines executed by a real runner on a real Postgres, from request to checkpoint.
 #![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
 
+mod contract;
 mod failures;
 mod full;
 mod incremental;
@@ -11,3 +12,4 @@ mod rejects;
 mod remote;
 mod sources;
 mod stage;
+mod toy;

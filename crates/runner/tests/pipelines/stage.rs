@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use vitrina_connectors::{Connection, Connections};
+use vitrina_connectors::{Connection, Connections, sinks};
 use vitrina_core::{AllowedTargets, Event, Mode, OnActive, PipelineId, RunId, RunStatus, Status};
 use vitrina_runner::{Runner, RunnerSettings};
 use vitrina_store::{PipelineRef, RunRecord, RunRequest, Store};
@@ -114,6 +114,7 @@ impl Stage {
             source_patience: Duration::from_secs(60),
             allowed_targets: AllowedTargets::default(),
             connections: Connections(BTreeMap::from([connection("content"), connection("marts")])),
+            sinks: sinks::Kinds::default(),
         }
     }
 

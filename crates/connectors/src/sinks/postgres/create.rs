@@ -3,8 +3,10 @@
 use arrow_schema::{Field, Schema};
 use vitrina_core::{Error, Result, Target, TargetName};
 
-use super::mart::quoted;
-use crate::connection::Session;
+use super::mart::{Mart, quoted};
+use super::shape::Shape;
+use crate::connection::{End, Session};
+use crate::sinks::Definition;
 use crate::sql::identifier;
 
 /// Types of extensions and users have higher numbers, and may not exist beside the mart.
@@ -22,7 +24,7 @@ pub(super) fn column_type(field: &Field) -> String {
 
 pub(super) fn no_table(name: &TargetName) -> Error {
     Error::fix("sink.no_table", format!("there is no table {name}, or its login may not see it")).hint(
-        "create the mart and grant select, insert, update and delete on it, or set create_if_missing on its target",
+        "`vitrina mart` shows the statement that creates it; its login needs select, insert, update and delete; or set create_if_missing on its target",
     )
 }
 
@@ -51,17 +53,38 @@ pub(super) fn statement(name: &TargetName, target: &Target, schema: &Schema) -> 
     Ok(format!("create table if not exists {} (\n    {}\n)", quoted(name)?, lines.join(",\n    ")))
 }
 
-pub(super) async fn create(
-    session: &Session,
-    name: &TargetName,
-    target: &Target,
-    schema: &Schema,
-) -> Result<()> {
-    let statement = statement(name, target, schema)?;
-    tracing::info!(target = %name, statement, "the mart does not exist and is created");
-    session.run(&statement).await.map_err(|error| match error.code {
-        "sink.refused" => Error::fix("sink.cannot_create", format!("{name} cannot be created: {error}"))
-            .hint(format!("let an administrator execute it, or grant create on its schema:\n{statement}")),
+/// The statements that would let the mart take the rows: its table, or the columns it has not got.
+pub(super) async fn lacks(session: &Session, definition: &Definition<'_>) -> Result<Vec<String>> {
+    let Definition { name, target, schema, .. } = definition;
+    let Some(mart) = Mart::describe(session, name, target).await? else {
+        return Ok(vec![statement(name, target, schema)?]);
+    };
+    let missing = schema.fields().iter().filter(|field| !mart.has(field.name()));
+    let missing: Vec<String> = missing.map(|field| add_column(&mart, field)).collect();
+    if missing.is_empty() {
+        // What else is wrong no statement of ours can mend: it is told as a run would tell it.
+        Shape::new(&mart, schema)?;
+    }
+    Ok(missing)
+}
+
+pub(super) fn add_column(mart: &Mart, field: &Field) -> String {
+    format!("alter table {} add column {} {}", mart.name, identifier(field.name()), column_type(field))
+}
+
+pub(super) async fn session(definition: &Definition<'_>) -> Result<Session> {
+    let connection = definition.connections.get(&definition.target.connection)?;
+    Session::open(connection, End::Sink, "vitrina/mart").await
+}
+
+/// All statements, or none of them.
+pub(super) async fn supply(session: &Session, name: &TargetName, statements: &[String]) -> Result<()> {
+    let together = statements.join(";\n");
+    session.run(&together).await.map_err(|error| match error.code {
+        "sink.refused" => {
+            Error::fix("sink.cannot_create", format!("{name} cannot be created or altered: {error}"))
+                .hint(format!("let its owner execute it, or grant the right to:\n{together}"))
+        }
         _ => error,
     })
 }

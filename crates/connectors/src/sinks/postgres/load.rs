@@ -29,7 +29,7 @@ impl Loads {
         Self { pipeline, told: String::new() }
     }
 
-    fn table(&self, load: Uuid) -> String {
+    pub(super) fn table(&self, load: Uuid) -> String {
         format!("vitrina.{}{}", self.prefix(), &load.simple().to_string()[24..])
     }
 
@@ -262,7 +262,7 @@ impl PostgresSink {
     }
 }
 
-fn record(load: Load, batch: &Batch, added: u64) -> String {
+pub(super) fn record(load: Load, batch: &Batch, added: u64) -> String {
     let position = literal(&json!(batch.to).to_string());
     format!(
         "update vitrina.loads set position = {position}, rows = rows + {added} where load = {}; ",

@@ -83,6 +83,10 @@ impl Mart {
         self.key.iter().any(|key| key == name)
     }
 
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.columns.iter().any(|column| column.name == name)
+    }
+
     /// A column that is written.
     pub(super) fn column(&self, name: &str, role: &str) -> Result<&MartColumn> {
         let column = self.columns.iter().find(|column| column.name == name).ok_or_else(|| {

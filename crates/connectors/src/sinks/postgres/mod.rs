@@ -2,6 +2,7 @@
 //! differs, deletes of scope minus batch, and the fence last, so that mart, rejects and checkpoint become
 //! true together. The batches of a load gather in staging and are merged at its end.
 
+mod clock;
 mod create;
 mod duplicates;
 mod fence;
@@ -12,6 +13,7 @@ mod put;
 mod refused;
 mod shape;
 mod statements;
+mod straight;
 mod trouble;
 
 use std::collections::{BTreeSet, HashMap};
@@ -25,9 +27,10 @@ use vitrina_core::{
     TargetName, Written,
 };
 
-use super::{Kind, Opened, Order};
+use super::{Definition, Kind, Opened, Order};
 use crate::connection::{End, Session};
 use crate::rejects::without_null_keys;
+use clock::Clock;
 use duplicates::Distinct;
 use fence::Fence;
 use load::Loads;
@@ -38,6 +41,7 @@ use shape::Shape;
 use statements::{Find, STAGE};
 use trouble::{Tried, Trouble};
 
+#[derive(Debug)]
 pub(super) struct Postgres;
 
 #[async_trait]
@@ -58,6 +62,7 @@ impl Kind for Postgres {
             shape: None,
             passed: Passed::default(),
             copies: HashMap::new(),
+            clock: Clock::of(&session).await?,
             session,
             mart,
             fence,
@@ -68,6 +73,14 @@ impl Kind for Postgres {
         let key = sink.mart.key.clone();
         Ok(Opened { sink: Box::new(sink), key })
     }
+
+    async fn lacks(&self, definition: &Definition<'_>) -> Result<Vec<String>> {
+        create::lacks(&create::session(definition).await?, definition).await
+    }
+
+    async fn supply(&self, definition: &Definition<'_>, lacks: &[String]) -> Result<()> {
+        create::supply(&create::session(definition).await?, definition.name, lacks).await
+    }
 }
 
 async fn mart(session: &Session, name: &TargetName, order: &Order<'_>) -> Result<Mart> {
@@ -77,7 +90,9 @@ async fn mart(session: &Session, name: &TargetName, order: &Order<'_>) -> Result
     let Some(schema) = order.schema.filter(|_| order.target.create_if_missing) else {
         return Err(create::no_table(name));
     };
-    create::create(session, name, order.target, schema).await?;
+    let statement = create::statement(name, order.target, schema)?;
+    tracing::info!(target = %name, statement, "the mart does not exist and is created");
+    create::supply(session, name, &[statement]).await?;
     Mart::describe(session, name, order.target).await?.ok_or_else(|| create::no_table(name))
 }
 
@@ -95,6 +110,7 @@ struct PostgresSink {
     passed: Passed,
     /// COPY statements that the server knows already.
     copies: HashMap<String, Statement>,
+    clock: Clock,
 }
 
 #[derive(Debug, Default)]
@@ -169,14 +185,20 @@ impl PostgresSink {
 
     async fn transact(&mut self, batch: &Batch, commit: &Commit, care: Care) -> Tried<Written> {
         let started = Instant::now();
-        let mut outcome = self.begin(batch, commit).await?;
+        if care == Care::Batch
+            && let Some(written) = self.write_straight(batch, commit).await?
+        {
+            return Ok(written);
+        }
+        let mut outcome = self.outcome(batch, commit);
+        self.session.run(begin(batch)).await?;
         let checkpoint = match &batch.scope {
             Scope::Load => self.write_load(batch, commit, care, &mut outcome).await?,
             Scope::Keys(_) | Scope::Nothing => self.upsert(batch, commit, care, &mut outcome).await?,
         };
         keep_one_a_key(&mut outcome.rejects);
         outcome.counts.rejected = outcome.rejects.len() as u64;
-        outcome.write_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        outcome.write_ms = millis(started);
         self.refused.last = outcome.rejects.clone();
         let last = std::mem::take(&mut self.loads.told);
         let committed = self.fence.commit(&self.session, &last, commit, &checkpoint, &outcome).await?;
@@ -192,17 +214,8 @@ impl PostgresSink {
         })
     }
 
-    /// A batch in the middle of a pass need not wait for the disk: data and checkpoint vanish together.
-    async fn begin(&self, batch: &Batch, commit: &Commit) -> Result<Outcome> {
-        let lazily = if batch.to.is_some() && !batch.ends_pass() {
-            "; set local synchronous_commit = off"
-        } else {
-            ""
-        };
-        // What is deferred to the commit could not be blamed on a row.
-        let begin = format!("begin isolation level read committed; set constraints all immediate{lazily}");
-        self.session.run(&begin).await?;
-        Ok(Outcome {
+    fn outcome(&self, batch: &Batch, commit: &Commit) -> Outcome {
+        Outcome {
             counts: Counts { read: batch.rows_read, ..Counts::default() },
             read_ms: commit.timings.read_ms,
             transform_ms: commit.timings.transform_ms,
@@ -213,7 +226,7 @@ impl PostgresSink {
             rejects: batch.rejected.clone(),
             load: commit.from.load.map(|load| load.id),
             ..Outcome::default()
-        })
+        }
     }
 
     async fn upsert(
@@ -332,6 +345,21 @@ impl PostgresSink {
             Err(error) => error,
         }
     }
+}
+
+/// A batch in the middle of a pass need not wait for the disk: data and checkpoint vanish together.
+/// What is deferred to the commit could not be blamed on a row.
+fn begin(batch: &Batch) -> &'static str {
+    match batch.to.is_some() && !batch.ends_pass() {
+        true => {
+            "begin isolation level read committed; set constraints all immediate; set local synchronous_commit = off"
+        }
+        false => "begin isolation level read committed; set constraints all immediate",
+    }
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A key is one reject, however many of its rows were refused.

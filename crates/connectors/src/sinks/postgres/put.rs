@@ -1,12 +1,13 @@
 //! Rows by COPY to where they go, all at once; or, when one of them is to blame, in halves until it is found.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch, TimestampMicrosecondArray};
 use arrow_schema::{Field, Schema};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use futures_util::SinkExt;
-use tokio_postgres::Statement;
+use tokio_postgres::{CopyInSink, Statement};
 use vitrina_core::{Error, Outcome, Result};
 use vitrina_pgcopy::Encoder;
 
@@ -64,11 +65,7 @@ impl PostgresSink {
         if rows.num_rows() == 0 {
             return Ok(());
         }
-        outcome.counts.bytes += match way {
-            Way::Stage => self.copy(STAGE, rows).await?,
-            Way::Load(load) => self.fill(load, false, rows).await?,
-            Way::Mart => self.fill_mart(rows).await?,
-        };
+        outcome.counts.bytes += self.fill(way, rows).await?;
         if *way == Way::Stage && care == Care::Rows {
             // A value that the mart's types cannot hold would fail every statement that looks at it.
             self.count_of(&statements::cast_all(self.shape()?)).await?;
@@ -119,31 +116,34 @@ impl PostgresSink {
         Ok(())
     }
 
-    /// New rows with the time of their writing, which COPY cannot compute: it is sent along.
-    async fn fill_mart(&mut self, rows: &RecordBatch) -> Tried<u64> {
-        let (shape, table) = (self.shape()?, self.mart.table.clone());
-        let Some(touch) = shape.touch(&self.mart).map(str::to_owned) else {
-            return self.fill(&table, false, rows).await;
+    /// Where COPY alone can take the rows, and with which columns. New rows of a mart carry the time of their
+    /// writing, which COPY cannot compute.
+    pub(super) fn straight(&self, way: &Way, rows: &RecordBatch) -> Result<Option<(String, RecordBatch)>> {
+        let shape = self.shape()?;
+        let table = match way {
+            Way::Stage => return Ok(Some((STAGE.to_owned(), rows.clone()))),
+            _ if !shape.is_native() => return Ok(None),
+            Way::Load(load) => load,
+            Way::Mart => &self.mart.table,
+        };
+        let names = shape.names();
+        let Some(touch) = shape.touch(&self.mart).filter(|_| *way == Way::Mart) else {
+            return Ok(Some((format!("{table} ({names})"), rows.clone())));
         };
         let is_time = |column: &MartColumn| column.name == touch && column.oid == TIMESTAMPTZ;
-        if !shape.is_native() || !self.mart.columns.iter().any(is_time) {
-            return self.fill(&table, true, rows).await;
+        if !self.mart.columns.iter().any(is_time) {
+            return Ok(None);
         }
-        let into = format!("{table} ({}, {})", shape.names(), identifier(&touch));
-        let now = "select (extract(epoch from now()) * 1000000)::bigint";
-        let row = self.session.client.query_one(now, &[]).await;
-        let now: i64 = row.map_err(|error| Trouble::of(&self.session, error))?.get(0);
-        self.copy(&into, &touched(rows, &touch, now)?).await
+        let into = format!("{table} ({names}, {})", identifier(touch));
+        Ok(Some((into, touched(rows, touch, self.clock.micros())?)))
     }
 
     /// Rows into a table with the mart's types: straight, or cast on the way.
-    async fn fill(&mut self, table: &str, touch: bool, rows: &RecordBatch) -> Tried<u64> {
-        let shape = self.shape()?;
-        if shape.is_native() && !touch {
-            let into = format!("{table} ({})", shape.names());
-            return self.copy(&into, rows).await;
+    async fn fill(&mut self, way: &Way, rows: &RecordBatch) -> Tried<u64> {
+        if let Some((into, rows)) = self.straight(way, rows)? {
+            return self.copy(&into, &rows).await;
         }
-        let insert = statements::insert_staged(&self.mart, shape, table, touch);
+        let insert = statements::insert_staged(&self.mart, self.shape()?, way);
         let bytes = self.copy(STAGE, rows).await?;
         self.count_of(&insert).await?;
         self.session.run(&format!("truncate {STAGE}")).await?;
@@ -152,14 +152,23 @@ impl PostgresSink {
 
     /// COPYs rows; answers their size on the wire.
     pub(super) async fn copy(&mut self, into: &str, rows: &RecordBatch) -> Tried<u64> {
-        let encoder = Encoder::new(rows.schema()).map_err(|error| Trouble::unwritable(&error))?;
         let statement = self.copy_statement(into).await?;
-        let refused = |error| Trouble::of(&self.session, error);
-        let copying = self.session.client.copy_in(&statement).await.map_err(refused)?;
-        let mut copying = std::pin::pin!(copying);
+        let copying = self.session.client.copy_in(&statement).await;
+        let mut copying = Box::pin(copying.map_err(|error| Trouble::of(&self.session, error))?);
+        let bytes = self.send(copying.as_mut(), rows).await?;
+        copying.as_mut().finish().await.map_err(|error| Trouble::of(&self.session, error))?;
+        Ok(bytes)
+    }
+
+    /// In pieces: the server writes one while the next is made.
+    pub(super) async fn send(
+        &self,
+        mut copying: Pin<&mut CopyInSink<Bytes>>,
+        rows: &RecordBatch,
+    ) -> Tried<u64> {
+        let encoder = Encoder::new(rows.schema()).map_err(|error| Trouble::unwritable(&error))?;
         let mut bytes = 0;
         for from in (0..rows.num_rows()).step_by(ROWS_A_MESSAGE) {
-            // In pieces: the server writes one while the next is made.
             let mut buffer = BytesMut::new();
             if from == 0 {
                 Encoder::header(&mut buffer);
@@ -170,14 +179,13 @@ impl PostgresSink {
                 Encoder::trailer(&mut buffer);
             }
             bytes += buffer.len() as u64;
-            copying.send(buffer.freeze()).await.map_err(refused)?;
+            copying.send(buffer.freeze()).await.map_err(|error| Trouble::of(&self.session, error))?;
         }
-        copying.finish().await.map_err(refused)?;
         Ok(bytes)
     }
 
     /// Known to the server after the first time.
-    async fn copy_statement(&mut self, into: &str) -> Tried<Statement> {
+    pub(super) async fn copy_statement(&mut self, into: &str) -> Tried<Statement> {
         if let Some(statement) = self.copies.get(into) {
             return Ok(statement.clone());
         }

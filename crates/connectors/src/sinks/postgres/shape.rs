@@ -156,10 +156,9 @@ fn with_alter(mart: &Mart, field: &Field, error: Error) -> Error {
     if error.code != "sink.extra_column" {
         return error;
     }
-    let kind = super::create::column_type(field);
     let known: Vec<_> = mart.columns.iter().map(|column| column.name.as_str()).collect();
-    let alter = format!("alter table {} add column {} {kind}", mart.name, identifier(field.name()));
+    let alter = super::create::add_column(mart, field);
     let message = format!("{} has no column {:?}, which the query returns", mart.name, field.name());
     Error::fix("sink.extra_column", message)
-        .hint(format!("its columns: {}; to add it: {alter}; or leave it out of the query", known.join(", ")))
+        .hint(format!("its columns: {}; to add it: {alter} (`vitrina mart` does it when asked); or leave it out of the query", known.join(", ")))
 }

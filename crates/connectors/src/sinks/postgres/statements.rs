@@ -1,6 +1,7 @@
 //! The SQL of the Postgres sink, made of a mart and the shape of the rows for it.
 
 use super::mart::Mart;
+use super::put::Way;
 use super::shape::{Shape, WrittenColumn};
 use crate::sql::{identifier, literal};
 
@@ -38,9 +39,10 @@ pub(super) fn create_load(mart: &Mart, shape: &Shape, load: &str, with_checks: b
 }
 
 /// Staged rows into a table with the mart's types, as they are.
-pub(super) fn insert_staged(mart: &Mart, shape: &Shape, into: &str, touch: bool) -> String {
+pub(super) fn insert_staged(mart: &Mart, shape: &Shape, way: &Way) -> String {
     let values = shape.written.iter().map(|written| written.staged("s")).collect::<Vec<_>>().join(", ");
-    let (column, value) = match shape.touch(mart).filter(|_| touch) {
+    let into = if let Way::Load(load) = way { load } else { &mart.table };
+    let (column, value) = match shape.touch(mart).filter(|_| *way == Way::Mart) {
         Some(touch) => (format!(", {}", identifier(touch)), ", now()"),
         None => (String::new(), ""),
     };

@@ -199,9 +199,13 @@ impl Page {
     }
 }
 
+/// A load is often sorted by the target's key: a little more memory than the default of old halves that.
+const SESSION: &str = "set default_transaction_read_only = on; set statement_timeout = '1h';
+    select set_config('work_mem', '32MB', false) where pg_size_bytes(current_setting('work_mem')) < 33554432";
+
 async fn connect(connection: &Connection, lease: &Lease) -> Result<Session> {
     let session = Session::open(connection, End::Source, &lease.application_name()).await?;
-    session.run("set default_transaction_read_only = on; set statement_timeout = '1h'").await?;
+    session.run(SESSION).await?;
     Ok(session)
 }
 

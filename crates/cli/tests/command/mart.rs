@@ -1,0 +1,81 @@
+//! Marts that are created or widened from the query, when asked and not before.
+
+use serde_json::Value;
+use vitrina_testbed::Database;
+
+use super::{Vitrina, vitrina};
+
+const FILMS: &str = "
+    create schema content; create schema analytics;
+    create table content.film (id int primary key, title text not null, rating numeric(3,1), seen int);
+    insert into etl.etl_targets (name, key, touch_column) values ('analytics.film', '{id}', 'updated_at');
+    insert into etl.etl_pipelines (name, source_connection, source_query, target_table)
+    values ('films', 'cinema', 'select id, title, rating from content.film', 'analytics.film')";
+
+struct Place {
+    db: Database,
+}
+
+impl Place {
+    async fn with_films() -> Self {
+        let place = Self { db: Database::fresh().await };
+        place.vitrina(&["migrate"]).ends(0);
+        place.db.execute(FILMS).await;
+        place
+    }
+
+    fn vitrina(&self, arguments: &[&str]) -> Vitrina {
+        let url = self.db.url();
+        let all = vitrina(arguments).variable("VITRINA_DATABASE_URL", url);
+        all.variable("VITRINA_CONNECTIONS_CINEMA_URL", url).variable("VITRINA_CONNECTIONS_MARTS_URL", url)
+    }
+
+    async fn columns(&self) -> String {
+        let columns = "select coalesce(string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' order by attnum), '')
+                         from pg_attribute where attrelid = to_regclass('analytics.film') and attnum > 0";
+        self.db.value(columns).await
+    }
+}
+
+#[tokio::test]
+async fn a_mart_is_shown_first_and_created_and_widened_only_when_asked() {
+    let place = Place::with_films().await;
+    let shown = place.vitrina(&["mart", "films"]).output();
+    assert_eq!(shown.status.code(), Some(3));
+    let create = "create table if not exists \"analytics\".\"film\" (";
+    assert!(super::text(&shown.stdout).starts_with(create), "{}", super::text(&shown.stdout));
+    assert!(super::text(&shown.stderr).contains("`vitrina mart films --apply`"));
+    assert_eq!(place.columns().await, "");
+
+    assert!(place.vitrina(&["mart", "films", "--apply"]).ends(0).ends_with("-- executed\n"));
+    let columns = "id integer, title text, rating numeric(3,1), updated_at timestamp with time zone";
+    assert_eq!(place.columns().await, columns);
+    assert!(place.vitrina(&["mart", "films"]).ends(0).contains("can take the rows"));
+
+    place
+        .db
+        .execute(
+            "update etl.etl_pipelines set source_query = 'select id, title, rating, seen from content.film'",
+        )
+        .await;
+    let shown = place.vitrina(&["mart", "films", "-o", "json"]).output();
+    let document: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let alter = "alter table analytics.film add column \"seen\" integer";
+    assert_eq!(document["statements"], Value::from(vec![alter]));
+    assert_eq!(place.columns().await, columns);
+    place.vitrina(&["mart", "films", "--apply"]).ends(0);
+    assert_eq!(place.columns().await, format!("{columns}, seen integer"));
+}
+
+#[tokio::test]
+async fn what_no_statement_can_mend_is_told_as_a_run_would_tell_it() {
+    let place = Place::with_films().await;
+    place.db.execute("create table analytics.film (id int primary key, title int, rating float8, updated_at timestamptz)").await;
+    let error = place.vitrina(&["mart", "films"]).refuses(4);
+    assert!(error.contains("values would be rounded in silence"), "{error}");
+    place.vitrina(&["mart", "no_such_pipeline"]).refuses(2);
+    place.db.execute("update etl.etl_pipelines set source_query = 'select id from content.nothing'").await;
+    let refused = place.vitrina(&["mart", "films", "--apply"]).output();
+    assert_eq!(refused.status.code(), Some(4));
+    assert!(super::text(&refused.stderr).contains("content.nothing"), "{}", super::text(&refused.stderr));
+}
