@@ -37,6 +37,11 @@ impl OrderedColumn {
         if self.as_text { format!("({column}::text collate \"C\")") } else { column }
     }
 
+    /// An expression as a value of the column.
+    pub(crate) fn cast(&self, expression: &str) -> String {
+        format!("({expression})::{}", self.type_name)
+    }
+
     /// A value of the column, from its text form.
     pub(crate) fn value(&self, text: &str) -> String {
         if self.as_text { literal(text) } else { format!("{}::{}", literal(text), self.type_name) }

@@ -26,6 +26,7 @@ pub use ledger::{Committed, Entry, Ledger, OpenReject, State};
 pub use lifecycle::{Effect, Event, Lifecycle, OnActive, Refusal};
 pub use pipeline::{
     BATCH_SIZES, Capture, FirstLoad, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, RunId, Violation,
+    Watch,
 };
 pub use plan::{Task, TaskKind, TaskPlan};
 pub use status::{RunStatus, Status};

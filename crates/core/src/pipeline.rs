@@ -92,6 +92,12 @@ pub struct Pipeline {
     pub incremental_key: Option<String>,
     pub incremental_id_key: Option<String>,
     pub capture: Capture,
+    /// The columns of the mart by which changes are named; empty means the target's key.
+    #[serde(default)]
+    pub change_key: Vec<String>,
+    /// Further tables whose changes make rows of the mart dirty.
+    #[serde(default)]
+    pub watch: Vec<Watch>,
     pub late_window_seconds: i64,
     pub delete_limit: f64,
     #[serde(default)]
@@ -111,6 +117,21 @@ fn auto() -> ReadBy {
 
 fn direct() -> FirstLoad {
     FirstLoad::Direct
+}
+
+/// A table that the mart's rows depend on, beside the one they stand for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Watch {
+    pub table: String,
+    /// Its columns that name what is dirty: in the order of the change key, or what `keys` is asked with.
+    pub key: Vec<String>,
+    /// A query that answers the change keys of the values in `$1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<String>,
+    /// The column that tells when a row has changed; by default the pipeline's own `incremental_key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incremental_key: Option<String>,
 }
 
 /// One broken rule. All of them are reported at once.
@@ -143,6 +164,14 @@ impl Pipeline {
         filled(&self.source_query).map(str::to_owned).or_else(table)
     }
 
+    /// The table that the rows of a query stand for, where the pipeline names it beside the query.
+    pub fn driving_table(&self) -> Option<&str> {
+        match self.plan.reader() {
+            Some(reader) => filled(&reader.source_table),
+            None => filled(&self.source_query).and(filled(&self.source_table)),
+        }
+    }
+
     /// Names of the registered Python functions a runner needs for this pipeline.
     pub fn python_tasks(&self) -> Vec<&str> {
         self.plan
@@ -160,6 +189,7 @@ impl Pipeline {
         found.extend(self.source_violation());
         found.extend(self.target_violation(allowed));
         found.extend(self.number_violations());
+        found.extend(self.watch_violations());
         found.extend(self.incremental_violations());
         found
     }
@@ -225,6 +255,28 @@ impl Pipeline {
         found
     }
 
+    fn watch_violations(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        for (place, watch) in self.watch.iter().enumerate() {
+            let mut say = |field: &str, message: &str| {
+                found.push(Violation::new("pipeline.watch", format!("watch[{place}].{field}"), message));
+            };
+            if watch.table.trim().is_empty() {
+                say("table", "a watched table has a name: schema.table");
+            }
+            if watch.key.is_empty() {
+                say("key", "name the columns of the watched table that tell what is dirty");
+            }
+            if watch.keys.is_some() && watch.key.len() > 1 {
+                say("key", "a query for keys is asked with the values of one column");
+            }
+            if self.watch[..place].iter().any(|other| other.table == watch.table) {
+                say("table", "a table is watched once");
+            }
+        }
+        found
+    }
+
     fn incremental_violations(&self) -> Option<Violation> {
         let lacks_key = self.mode == Mode::Incremental
             && self.capture == Capture::Cursor
@@ -240,7 +292,7 @@ impl Pipeline {
 
     /// Hash of all that decides what a position means. What only sets the pace is left out.
     pub fn config_hash(&self, target: &Target) -> String {
-        let meaning = serde_json::json!({
+        let mut meaning = serde_json::json!({
             "type": self.kind, "source_type": self.source_type, "source_connection": self.source_connection,
             "source": self.reader_sql(), "source_table": self.source_table, "python": self.python_tasks(),
             "reader_table": self.plan.reader().and_then(|task| task.source_table.as_deref()),
@@ -248,6 +300,10 @@ impl Pipeline {
             "incremental_key": self.incremental_key, "incremental_id_key": self.incremental_id_key,
             "capture": self.capture,
         });
+        if !self.change_key.is_empty() || !self.watch.is_empty() {
+            meaning["change_key"] = serde_json::json!(self.change_key);
+            meaning["watch"] = serde_json::json!(self.watch);
+        }
         let digest = Sha256::digest(meaning.to_string().as_bytes());
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }

@@ -248,6 +248,8 @@ fn films() -> Pipeline {
         incremental_key: None,
         incremental_id_key: None,
         capture: Capture::Cursor,
+        change_key: Vec::new(),
+        watch: Vec::new(),
         late_window_seconds: 600,
         delete_limit: 0.2,
         reject_limit: 0,

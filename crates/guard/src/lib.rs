@@ -4,6 +4,7 @@
 //! unqualified function, type or operator is the built-in one. The reader's grants stand behind it.
 
 mod describe;
+mod driving;
 mod finding;
 mod functions;
 mod parse;
@@ -13,6 +14,7 @@ mod walk;
 mod wrap;
 
 pub use describe::{DescribeError, DescribedColumn, describe};
+pub use driving::{ChangeTable, TableColumn, change_table, driving_table, named_table};
 pub use finding::Finding;
 pub use table::check_table;
 pub use wrap::wrap;

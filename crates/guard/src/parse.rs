@@ -31,6 +31,15 @@ pub(crate) fn inspect(sql: &str, allowed_schemas: &[String], parameters: i64) ->
     })
 }
 
+/// The syntax tree of SQL that `inspect` found clean.
+pub(crate) fn tree(sql: &str) -> Option<Value> {
+    on_a_big_stack(|| {
+        let parsed = pg_query::parse(sql, 0).ok()?;
+        serde_json::to_value(&parsed.protobuf.stmts.first()?.stmt).ok()
+    })
+    .flatten()
+}
+
 fn on_a_big_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("guard".to_owned()).stack_size(STACK_BYTES);

@@ -97,10 +97,10 @@ impl Store {
         let inserted = sqlx::query(
             "insert into etl.etl_pipelines
                 (id, name, description, tags, type, source_type, source_connection, source_table, source_query, target_table,
-                 mode, batch_size, enabled, schedule_interval, incremental_key, incremental_id_key, capture,
+                 mode, batch_size, enabled, schedule_interval, incremental_key, incremental_id_key, capture, change_key, watch,
                  late_window_seconds, delete_limit, reject_limit, read, first_load, python_task)
              select id, name, description, tags, type, source_type, source_connection, source_table, source_query, target_table,
-                    mode, batch_size, enabled, schedule_interval, incremental_key, incremental_id_key, capture,
+                    mode, batch_size, enabled, schedule_interval, incremental_key, incremental_id_key, capture, change_key, watch,
                     late_window_seconds, delete_limit, reject_limit, read, first_load, python_task
                from jsonb_populate_record(null::etl.etl_pipelines, $1)",
         )

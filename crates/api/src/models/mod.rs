@@ -7,6 +7,7 @@ mod reject;
 mod run;
 mod system;
 mod task;
+mod watch;
 mod words;
 
 use serde::Serialize;
@@ -19,6 +20,7 @@ pub(crate) use reject::{RejectOrder, Rejects, RejectsChanged, RetryAccepted};
 pub(crate) use run::{Reason, Run, RunAccepted, RunDetail, RunOrder};
 pub(crate) use system::{Health, Live, Runner, RunnerPulse, Version};
 pub(crate) use task::Task;
+pub(crate) use watch::Watch;
 
 /// One page of a list.
 #[derive(Debug, Serialize, ToSchema)]

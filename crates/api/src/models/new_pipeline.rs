@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 use vitrina_core::{Capture, FirstLoad, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, TaskPlan};
 
-use super::{Task, words};
+use super::{Task, Watch, words};
 
 /// A pipeline to be. `name` and `target_table` are needed, and one of `source_query`,
 /// `source_table` and `tasks`.
@@ -48,6 +48,12 @@ pub(crate) struct NewPipeline {
     #[serde(default = "cursor")]
     #[schema(value_type = words::Capture)]
     capture: Capture,
+    /// The columns of the mart by which changes are named; left out, the target's key.
+    #[serde(default)]
+    change_key: Vec<String>,
+    /// Further tables whose changes make rows of the mart dirty.
+    #[serde(default)]
+    watch: Vec<Watch>,
     #[serde(default = "ten_minutes")]
     late_window_seconds: i64,
     /// Highest share of the mart that one pass may delete.
@@ -96,6 +102,8 @@ impl NewPipeline {
             incremental_key: self.incremental_key,
             incremental_id_key: self.incremental_id_key,
             capture: self.capture,
+            change_key: self.change_key,
+            watch: self.watch.into_iter().map(Into::into).collect(),
             late_window_seconds: self.late_window_seconds,
             delete_limit: self.delete_limit,
             reject_limit: self.reject_limit,

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use vitrina_core::{Capture, FirstLoad, Mode, PipelineKind, ReadBy, Status};
 use vitrina_store::{PipelineRecord, StateRecord};
 
-use super::{Run, Task, words};
+use super::{Run, Task, Watch, words};
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PipelineSummary {
@@ -74,6 +74,8 @@ pub(crate) struct PipelineDetail {
     incremental_id_key: Option<String>,
     #[schema(value_type = words::Capture)]
     capture: Capture,
+    change_key: Vec<String>,
+    watch: Vec<Watch>,
     late_window_seconds: i64,
     delete_limit: f64,
     reject_limit: i64,
@@ -99,6 +101,8 @@ impl From<PipelineRecord> for PipelineDetail {
             incremental_key: config.incremental_key,
             incremental_id_key: config.incremental_id_key,
             capture: config.capture,
+            change_key: config.change_key,
+            watch: config.watch.into_iter().map(Watch::from).collect(),
             late_window_seconds: config.late_window_seconds,
             delete_limit: config.delete_limit,
             reject_limit: config.reject_limit,

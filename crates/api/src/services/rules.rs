@@ -51,6 +51,12 @@ fn connection_violation(pipeline: &Pipeline, rules: &Rules) -> Option<Violation>
 fn guard_faults(pipeline: &Pipeline, schemas: &[String], order: &[i32]) -> Vec<Fault> {
     let mut found = query_faults("/source_query", pipeline.source_query.as_deref(), schemas);
     found.extend(table_faults("/source_table", pipeline.source_table.as_deref(), schemas));
+    for (place, watch) in pipeline.watch.iter().enumerate() {
+        found.extend(table_faults(&format!("/watch/{place}/table"), Some(&watch.table), schemas));
+        let keys =
+            watch.keys.as_deref().map(|sql| vitrina_guard::check_watch(sql, schemas)).unwrap_or_default();
+        found.extend(keys.into_iter().map(|finding| fault(&format!("/watch/{place}/keys"), finding)));
+    }
     for task in pipeline.plan.tasks.iter().filter(|task| task.kind() == Some(TaskKind::Sql)) {
         let at = |field| pointer(&format!("tasks[{}].{field}", task.order_index), order);
         found.extend(query_faults(&at("body"), Some(&task.body), schemas));
@@ -85,7 +91,7 @@ fn pointer(field: &str, order: &[i32]) -> String {
         let place = order.iter().position(|order| order.to_string() == index)?;
         Some(format!("/tasks/{place}/{field}"))
     });
-    placed.unwrap_or_else(|| format!("/{field}"))
+    placed.unwrap_or_else(|| format!("/{}", field.replace("].", "/").replace('[', "/")))
 }
 
 #[cfg(test)]
@@ -96,5 +102,6 @@ mod tests {
     fn a_fault_of_a_task_points_to_its_place_in_the_request() {
         assert_eq!(pointer("tasks[10].body", &[20, 10]), "/tasks/1/body");
         assert_eq!(pointer("batch_size", &[]), "/batch_size");
+        assert_eq!(pointer("watch[1].key", &[]), "/watch/1/key");
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
 
 mod contract;
+mod cursors;
 mod failures;
 mod full;
 mod incremental;

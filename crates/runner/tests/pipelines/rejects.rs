@@ -239,7 +239,10 @@ async fn a_backfill_of_keys_with_the_wrong_number_of_columns_is_refused() {
 async fn many_rows_of_one_refused_key_hide_no_other_row() {
     let stage = Stage::with_films(300).await;
     let query = "select nullif(id, id % 2 * id) as id, title, rating, modified from content.film";
-    for changes in [json!({}), json!({"mode": "incremental", "incremental_key": "modified"})] {
+    for changes in [
+        json!({}),
+        json!({"mode": "incremental", "incremental_key": "modified", "incremental_id_key": "title"}),
+    ] {
         let mut changes = changes;
         changes["name"] = json!(format!("film{}", changes.as_object().unwrap().len()));
         changes["source_query"] = json!(query);

@@ -57,7 +57,7 @@ impl Kind for Postgres {
         let fence = Fence::new(&session, order.ledger.clone(), order.installation).await?;
         let mut sink = PostgresSink {
             loads: Loads::new(order.lease.pipeline),
-            has_order: order.pipeline.incremental_key.is_some(),
+            has_order: has_order(order),
             refused: Refused::default(),
             shape: None,
             passed: Passed::default(),
@@ -81,6 +81,12 @@ impl Kind for Postgres {
     async fn supply(&self, definition: &Definition<'_>, lacks: &[String]) -> Result<()> {
         create::supply(&create::session(definition).await?, definition.name, lacks).await
     }
+}
+
+/// The query tells which of several rows of one key is the newest.
+fn has_order(order: &Order<'_>) -> bool {
+    let returns = |key: &String| order.schema.is_none_or(|schema| schema.field_with_name(key).is_ok());
+    order.pipeline.incremental_key.as_ref().is_some_and(returns)
 }
 
 async fn mart(session: &Session, name: &TargetName, order: &Order<'_>) -> Result<Mart> {

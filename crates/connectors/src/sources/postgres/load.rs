@@ -191,8 +191,8 @@ impl Load {
             false => String::new(),
         };
         // Of several rows of one key the last by the cursor counts: it comes last.
-        let newest_last =
-            self.cursor.as_ref().map(|cursor| format!(", {}", cursor.order())).unwrap_or_default();
+        let newest_last = self.cursor.as_ref().map(Cursor::order).filter(|order| !order.is_empty());
+        let newest_last = newest_last.map(|order| format!(", {order}")).unwrap_or_default();
         format!("{condition}order by {}{newest_last}{limit}", expressions(&self.key, "q"))
     }
 

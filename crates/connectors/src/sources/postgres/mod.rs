@@ -3,9 +3,11 @@
 
 mod backfill;
 mod cursor;
+mod durable;
 mod estimate;
 mod load;
 mod reader;
+mod recompute;
 
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
@@ -17,6 +19,7 @@ use backfill::Backfill;
 use cursor::Cursor;
 use load::Load;
 use reader::Reader;
+use recompute::{Recompute, newest_last};
 
 pub(super) struct Postgres;
 
@@ -45,8 +48,8 @@ struct PostgresSource {
 
 /// What names the rows to read.
 enum Feed {
-    Load(Load),
-    Cursor(Cursor),
+    Load(Box<Load>),
+    Cursor(Box<Cursor>),
     Backfill(Backfill),
 }
 
@@ -58,16 +61,19 @@ impl Source for PostgresSource {
 
     async fn begin(&mut self, key: &[String]) -> Result<()> {
         self.reader.take_key(key).await?;
-        let cursor = Cursor::of(&self.pipeline, &self.reader, key)?;
-        self.feed = Some(match (&self.keys, self.mode, cursor) {
-            (Some(keys), _, cursor) => {
-                Feed::Backfill(Backfill::new(key, keys, &self.reader, cursor.as_ref())?)
+        if let Some(keys) = &self.keys {
+            let recompute =
+                Recompute::new(key, key, &self.reader, &newest_last(&self.pipeline, &self.reader))?;
+            self.feed = Some(Feed::Backfill(Backfill::new(key, keys, recompute)?));
+            return Ok(());
+        }
+        let cursor = Cursor::of(&self.pipeline, &self.reader, key).await?;
+        self.feed = Some(match (self.mode, cursor) {
+            (Mode::Full, cursor) => {
+                Feed::Load(Box::new(Load::new(key, &self.pipeline, &self.reader, cursor).await?))
             }
-            (None, Mode::Full, cursor) => {
-                Feed::Load(Load::new(key, &self.pipeline, &self.reader, cursor).await?)
-            }
-            (None, Mode::Incremental, Some(cursor)) => Feed::Cursor(cursor),
-            (None, Mode::Incremental, None) => {
+            (Mode::Incremental, Some(cursor)) => Feed::Cursor(Box::new(cursor)),
+            (Mode::Incremental, None) => {
                 return Err(Error::fix("pipeline.incremental_key", "mode incremental needs incremental_key"));
             }
         });
@@ -77,7 +83,7 @@ impl Source for PostgresSource {
     async fn read(&mut self, from: &Position) -> Result<Option<Batch>> {
         match &mut self.feed {
             Some(Feed::Load(load)) => load.read(&self.reader, from).await,
-            Some(Feed::Cursor(cursor)) => cursor.read(&self.reader, from).await,
+            Some(Feed::Cursor(cursor)) => cursor.read(&mut self.reader, from).await,
             Some(Feed::Backfill(backfill)) => backfill.read(&mut self.reader, from).await,
             None => Err(Error::bug("source.feed", "the source is read before it has begun")),
         }

@@ -7,11 +7,12 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use tokio_postgres::{CopyOutStream, SimpleQueryMessage};
-use vitrina_core::{Error, Lease, Result};
-use vitrina_guard::{DescribeError, DescribedColumn, Finding};
+use tokio_postgres::{Client, CopyOutStream, SimpleQueryMessage};
+use vitrina_core::{Error, Lease, Result, Watch};
+use vitrina_guard::{ChangeTable, DescribeError, DescribedColumn, Finding};
 use vitrina_pgcopy::{Column, Decoder, Flawed, arrow_schema, select_list};
 
+use super::durable;
 use crate::connection::{Connection, End, Session};
 use crate::sources::Order;
 use crate::sql::{OrderedColumn, orders_by_itself};
@@ -31,6 +32,9 @@ pub(super) struct Reader {
     session: Session,
     connection: Connection,
     lease: Lease,
+    sql: String,
+    /// The table that the pipeline says its rows stand for.
+    driving: Option<String>,
     /// The query as a sub-select named `q`.
     pub(super) query: String,
     described: Vec<DescribedColumn>,
@@ -60,6 +64,8 @@ impl Reader {
             connection: connection.clone(),
             lease: *order.lease,
             query: vitrina_guard::wrap(&sql),
+            driving: order.pipeline.driving_table().map(str::to_owned),
+            sql,
             described,
             columns,
             schema,
@@ -116,14 +122,60 @@ impl Reader {
         format!("select {} from {} {tail}", select_list(&self.columns), self.query)
     }
 
+    /// Begins a read-only transaction that sees nothing which could still vanish.
+    pub(super) async fn begin(&self) -> Result<()> {
+        durable::begin(&self.session).await
+    }
+
+    pub(super) async fn end(&self) -> Result<()> {
+        self.session.run("rollback").await
+    }
+
     /// Starts a read-only transaction and a page of rows in it.
     pub(super) async fn page(&self, tail: &str) -> Result<Page> {
-        self.session.run("begin read only").await?;
+        self.begin().await?;
         let copy = format!("copy ({}) to stdout (format binary)", self.select(tail));
         let stream =
             self.session.client.copy_out(&copy).await.map_err(|error| self.session.explain(error))?;
         let decoder = Box::new(Decoder::new(&self.columns));
         Ok(Page { stream: Box::pin(stream), decoder, rest: Bytes::new(), rows: 0 })
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.session.client
+    }
+
+    pub(super) fn explain(&self, error: tokio_postgres::Error) -> Error {
+        self.session.explain(error)
+    }
+
+    /// The table that all these columns of the query are plain columns of, or why there is none. Where the
+    /// pipeline names it beside its query, it must be the one.
+    pub(super) async fn driving_table(
+        &self,
+        wanted: &[&str],
+        ordered: usize,
+    ) -> Result<std::result::Result<ChangeTable, String>> {
+        let (client, described) = (&self.session.client, &self.described);
+        let Some(table) = &self.driving else {
+            let table = vitrina_guard::driving_table(client, &self.sql, described, wanted, ordered).await;
+            return table.map_err(|error| self.explain(error));
+        };
+        let table = vitrina_guard::named_table(client, table, described, wanted, ordered).await;
+        let table = table.map_err(|error| self.explain(error))?;
+        table.map(Ok).map_err(|reason| {
+            Error::fix("source.driving_table", reason).hint(
+                "beside a query, source_table names the table whose rows carry the cursor and the change key",
+            )
+        })
+    }
+
+    /// The guard's word on a watched table, again: rows of the meta-store may be written past the API.
+    pub(super) fn refuse_watch(&self, watch: &Watch) -> Result<()> {
+        let schemas = &self.connection.allowed_schemas;
+        refuse(&vitrina_guard::check_table(&watch.table, schemas))?;
+        let keys = watch.keys.as_deref();
+        refuse(&keys.map(|sql| vitrina_guard::check_watch(sql, schemas)).unwrap_or_default())
     }
 
     /// One row of texts.
@@ -195,7 +247,7 @@ impl Page {
     /// Waits until the server has said that the COPY is over.
     async fn end(&mut self, reader: &Reader) -> Result<()> {
         while self.stream.try_next().await.map_err(|error| reader.session.explain(error))?.is_some() {}
-        reader.session.run("rollback").await
+        reader.end().await
     }
 }
 

@@ -1,0 +1,284 @@
+//! Incremental reading behind (incremental_key, incremental_id_key), in passes.
+//!
+//! A pass opens at one moment and ends at the greatest cursor that was visible then; the next one starts
+//! `late_window` before whichever is earlier, that cursor or the opening, so that rows stamped before their
+//! commit, or ahead of the clock, are met again. Where the rows of the query stand for a table, the pass reads
+//! keys there and recomputes the rows of those keys: a row that leaves the query is deleted, and of what was
+//! read before only rows of late transactions are read again.
+
+mod checkpoint;
+mod opening;
+mod pending;
+mod rows;
+mod time;
+mod track;
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use serde_json::json;
+use vitrina_core::{Batch, Error, Pipeline, Position, Reject, Result};
+
+use super::reader::Reader;
+use super::recompute::{Recompute, newest_last, nothing};
+pub(super) use checkpoint::Done;
+use checkpoint::{Pass, Reached};
+use pending::{Pending, Place};
+use rows::{RowCursor, no_cursor};
+use time::Kind;
+use track::Track;
+
+pub(super) struct Cursor {
+    driver: Driver,
+    /// Further tables, by name.
+    watched: BTreeMap<String, Track>,
+    recompute: Recompute,
+    names: Vec<String>,
+    /// The same as SQL over the query.
+    order: String,
+    key: Vec<String>,
+    late_window: SignedDuration,
+    pending: Pending,
+    finished: bool,
+}
+
+/// What is read in the order of the cursor.
+enum Driver {
+    /// The table that the rows of the query stand for.
+    Table(Track),
+    Query(RowCursor),
+}
+
+impl Driver {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Table(track) => track.kind,
+            Self::Query(rows) => rows.kind,
+        }
+    }
+}
+
+impl Cursor {
+    /// The cursor of a pipeline that has one.
+    pub(super) async fn of(pipeline: &Pipeline, reader: &Reader, key: &[String]) -> Result<Option<Self>> {
+        let Some(incremental_key) = &pipeline.incremental_key else { return Ok(None) };
+        let names: Vec<String> = [Some(incremental_key.clone()), pipeline.incremental_id_key.clone()]
+            .into_iter()
+            .flatten()
+            .collect();
+        let change_key = if pipeline.change_key.is_empty() { key } else { &pipeline.change_key };
+        let wanted: Vec<&str> = names.iter().chain(change_key).map(String::as_str).collect();
+        let table = reader.driving_table(&wanted, names.len()).await?;
+        if names.len() == 1 && !table.as_ref().is_ok_and(|table| table.columns[0].unique) {
+            return Err(needs_id_key(incremental_key));
+        }
+        let driver = match table {
+            Ok(table) => Driver::Table(Track::driving(table, names.len())?),
+            Err(reason) => {
+                tracing::info!(
+                    reason,
+                    "the rows stand for no single table: the late window is read again as a whole"
+                );
+                Driver::Query(RowCursor::new(names.clone(), key, reader)?)
+            }
+        };
+        let mut watched = BTreeMap::new();
+        for watch in &pipeline.watch {
+            let track = Track::watched(watch, Some(incremental_key), change_key.len(), reader).await?;
+            watched.insert(watch.table.clone(), track);
+        }
+        let order = newest_last(pipeline, reader);
+        Ok(Some(Self {
+            driver,
+            watched,
+            recompute: Recompute::new(change_key, key, reader, &order)?,
+            order,
+            names,
+            key: key.to_vec(),
+            late_window: SignedDuration::from_secs(pipeline.late_window_seconds),
+            pending: Pending::default(),
+            finished: false,
+        }))
+    }
+
+    pub(super) fn order(&self) -> &str {
+        &self.order
+    }
+
+    pub(super) async fn read(&mut self, reader: &mut Reader, from: &Position) -> Result<Option<Batch>> {
+        if self.finished {
+            return Ok(None);
+        }
+        let Some(mut pass) = self.pass(reader, from).await? else { return Ok(None) };
+        let before = Done::of(from);
+        while !pass.is_finished() {
+            let Some(mut batch) = self.step(reader, &mut pass, before.as_ref(), from).await? else {
+                continue;
+            };
+            if pass.is_finished() {
+                batch.rejected.extend(self.without_cursor(reader).await?);
+                batch.rows_read += batch.rejected.len() as u64;
+            }
+            batch.to = Some(self.reached(from, pass));
+            return Ok(Some(batch));
+        }
+        self.last_batch(reader, pass, from).await
+    }
+
+    /// The pass is over, and nothing has come of it. It need not be stored where it has found nothing at all.
+    async fn last_batch(
+        &mut self,
+        reader: &mut Reader,
+        pass: Pass,
+        from: &Position,
+    ) -> Result<Option<Batch>> {
+        let rejected = self.without_cursor(reader).await?;
+        self.finished = true;
+        if rejected.is_empty() && from.pass.is_none() && Done::of(from).is_some() {
+            return Ok(None);
+        }
+        let rows_read = rejected.len() as u64;
+        let batch = Batch { rejected, rows_read, ..nothing(reader, from) };
+        Ok(Some(Batch { to: Some(self.reached(from, pass)), ..batch }))
+    }
+
+    fn reached(&mut self, from: &Position, pass: Pass) -> Position {
+        if !pass.is_finished() {
+            return pass.halfway(from);
+        }
+        self.finished = true;
+        self.ended(from, pass)
+    }
+
+    /// The pass that is open, or a new one. `None` when the source has nothing to read.
+    async fn pass(&self, reader: &Reader, from: &Position) -> Result<Option<Pass>> {
+        if let Some(pass) = Pass::of(from) {
+            return Ok(Some(pass));
+        }
+        let before = Done::of(from);
+        let Some(opened) = self.opening(reader).await? else { return Ok(None) };
+        let servers = opened.server.as_ref().zip(before.as_ref().and_then(|before| before.server.as_ref()));
+        if servers.is_some_and(|(now, then)| now.is_still(then)) {
+            return Ok(None);
+        }
+        let since = servers.and_then(|(now, then)| now.since(then));
+        Ok(Some(Pass::new(opened, since, before.is_none())))
+    }
+
+    /// Where the next pass will go on from, if it begins now; `None` when there are no rows.
+    pub(super) async fn opening(&self, reader: &Reader) -> Result<Option<Done>> {
+        let driver = match &self.driver {
+            Driver::Table(track) => track.greatest(),
+            Driver::Query(rows) => rows.greatest(reader),
+        };
+        let greatest: Vec<String> =
+            [driver].into_iter().chain(self.watched.values().map(Track::greatest)).collect();
+        let opening = opening::open(reader, &greatest).await?;
+        if opening.bounds.iter().all(Option::is_none) {
+            return Ok(None);
+        }
+        let mut reached = opening.bounds.into_iter().map(|bound| Reached { bound, earlier: Vec::new() });
+        let driver = reached.next().unwrap_or_default();
+        let watched = self.watched.keys().cloned().zip(reached).collect();
+        Ok(Some(Done {
+            opened_at: opening.opened_at,
+            reached: driver,
+            watched,
+            server: Some(opening.server),
+        }))
+    }
+
+    /// One batch of what is under way. `None` when there was nothing in it.
+    async fn step(
+        &mut self,
+        reader: &mut Reader,
+        pass: &mut Pass,
+        before: Option<&Done>,
+        from: &Position,
+    ) -> Result<Option<Batch>> {
+        let (since, late_window) = (pass.since, self.late_window);
+        let (track, way, reached) = match (&mut self.driver, pass.way.finished) {
+            (Driver::Query(rows), false) => {
+                let start = before.and_then(|done| rows.kind.start(done, &done.reached, late_window));
+                let read = rows.read(reader, &mut pass.way, start).await?;
+                return Ok(read.batch(nothing(reader, from)));
+            }
+            (Driver::Table(track), false) => (&*track, &mut pass.way, before.map(|done| &done.reached)),
+            (_, true) => {
+                let Some((table, way)) = pass.watched.iter_mut().find(|(_, way)| !way.finished) else {
+                    return Ok(None);
+                };
+                let Some(track) = self.watched.get(table) else {
+                    way.finished = true;
+                    return Ok(None);
+                };
+                (track, way, before.and_then(|done| done.watched.get(table)))
+            }
+        };
+        let place = Place { track, way, before: before.zip(reached), since, late_window };
+        let recomputed = self.pending.rows(place, &mut self.recompute, reader).await?;
+        Ok(recomputed.map(|recomputed| recomputed.batch(nothing(reader, from))))
+    }
+
+    /// Rows that no pass will ever meet are told as rejects, at the end of each.
+    async fn without_cursor(&mut self, reader: &mut Reader) -> Result<Vec<Reject>> {
+        let track = match &self.driver {
+            Driver::Query(rows) => return rows.without_cursor(reader).await,
+            Driver::Table(track) if !track.may_lack_cursors() => return Ok(Vec::new()),
+            Driver::Table(track) => track,
+        };
+        let keys = track.keys_without_cursor(reader).await?;
+        let (mut rejected, mut read) = (Vec::new(), 0);
+        while read < keys.len() {
+            let recomputed = self.recompute.read(&keys[read..], reader).await?;
+            for row in 0..recomputed.rows.num_rows() {
+                rejected.push(no_cursor(&recomputed.rows, row, &self.key, &self.names)?);
+            }
+            read += recomputed.keys;
+        }
+        Ok(rejected)
+    }
+
+    /// Whatever is open is given up; the next read goes on behind its position.
+    pub(super) fn let_go(&mut self) -> bool {
+        match &mut self.driver {
+            Driver::Query(rows) => rows.let_go(),
+            Driver::Table(_) => false,
+        }
+    }
+
+    fn ended(&self, from: &Position, pass: Pass) -> Position {
+        let before = Done::of(from);
+        let reached = |kind: Kind, bound: Option<Vec<String>>, before: Option<&Reached>| {
+            let opened_at = Done::of(from).map(|done| done.opened_at);
+            let earlier = opened_at
+                .zip(before)
+                .map(|(opened_at, before)| kind.remember(opened_at, before.clone(), self.late_window));
+            Reached { bound, earlier: earlier.unwrap_or_default() }
+        };
+        let watched = pass.watched.into_iter().filter_map(|(table, way)| {
+            let kind = self.watched.get(&table)?.kind;
+            let before = before.as_ref().and_then(|before| before.watched.get(&table));
+            Some((table, reached(kind, way.bound, before)))
+        });
+        let done = Done {
+            opened_at: pass.opened_at,
+            reached: reached(
+                self.driver.kind(),
+                pass.way.bound,
+                before.as_ref().map(|before| &before.reached),
+            ),
+            watched: watched.collect(),
+            server: pass.server,
+        };
+        Position { done: json!(done), pass: None }
+    }
+}
+
+fn needs_id_key(incremental_key: &str) -> Error {
+    Error::fix(
+        "pipeline.incremental_id_key",
+        format!("incremental_key {incremental_key:?} is not known to be unique, and there is no incremental_id_key"),
+    )
+    .hint("name a column that tells rows with an equal incremental_key apart, such as the table's key")
+}

@@ -1,0 +1,107 @@
+//! The moment at which a pass opens: one statement, and so one snapshot, for all that the pass is bounded by.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use vitrina_core::{Error, Result};
+
+use crate::sources::postgres::reader::Reader;
+
+/// The source at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Server {
+    /// Which server it is, since when it runs, and on which history: transaction numbers of another one mean nothing.
+    identity: String,
+    /// All transactions before this one had ended.
+    xmin: u64,
+    /// The next one to come.
+    xmax: u64,
+    /// The whole snapshot; a standby does not know who is running.
+    snapshot: Option<String>,
+}
+
+/// Half of all transaction numbers: what is further behind looks as if it were ahead.
+const HALF: u64 = 1 << 31;
+
+impl Server {
+    /// Nothing has been committed since `earlier`.
+    pub(super) fn is_still(&self, earlier: &Self) -> bool {
+        self.snapshot.is_some() && self.snapshot == earlier.snapshot && self.identity == earlier.identity
+    }
+
+    /// Rows that became visible after `earlier` were written by this transaction or later ones. `None` when
+    /// nothing can be said, or when saying it would rule out nothing.
+    pub(super) fn since(&self, earlier: &Self) -> Option<u64> {
+        let same = self.identity == earlier.identity;
+        let near = self.xmax.checked_sub(earlier.xmin).is_some_and(|behind| behind < HALF);
+        let moves = self.xmin > earlier.xmin;
+        (same && near && moves).then_some(earlier.xmin)
+    }
+}
+
+/// A row that a later transaction than `xmin` may have written, as a condition on its version.
+pub(super) fn is_since(alias: &str, xmin: u64) -> String {
+    format!("age({alias}.xmin) <= age('{}'::xid)", xmin % (1 << 32))
+}
+
+/// The server stays the same only while all of these do: a promoted standby changes its timeline, a restart
+/// its time, and a crash that leaves the postmaster alive the statistics.
+const STATEMENT: &str = "pg_current_snapshot()::text, pg_is_in_recovery(),
+    to_char(now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'),
+    concat_ws('/', (select system_identifier from pg_control_system()), (select timeline_id from pg_control_checkpoint()),
+              extract(epoch from pg_postmaster_start_time()), (select extract(epoch from stats_reset) from pg_stat_bgwriter))";
+
+pub(super) struct Opening {
+    pub(super) opened_at: Timestamp,
+    pub(super) server: Server,
+    /// One a greatest cursor that was asked for.
+    pub(super) bounds: Vec<Option<Vec<String>>>,
+}
+
+/// `greatest` are sub-selects of one text array each.
+pub(super) async fn open(reader: &Reader, greatest: &[String]) -> Result<Opening> {
+    let bounds: String = greatest.iter().map(|sql| format!(", ({sql})")).collect();
+    let row = reader.row(&format!("select {STATEMENT}{bounds}")).await?;
+    let (snapshot, standby): (String, bool) = (row.get(0), row.get(1));
+    let unreadable = |error: String| Error::bug("source.opening", error);
+    let opened_at = row.get::<_, String>(2).parse().map_err(|error| unreadable(format!("{error}")))?;
+    let mut parts = snapshot.split(':').map(str::parse::<u64>);
+    let (Some(Ok(xmin)), Some(Ok(xmax))) = (parts.next(), parts.next()) else {
+        return Err(unreadable(format!("{snapshot} is no snapshot")));
+    };
+    let server = Server { identity: row.get(3), xmin, xmax, snapshot: (!standby).then_some(snapshot) };
+    let bounds = (0..greatest.len()).map(|place| row.get(4 + place)).collect();
+    Ok(Opening { opened_at, server, bounds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(identity: &str, xmin: u64, xmax: u64) -> Server {
+        Server { identity: identity.into(), xmin, xmax, snapshot: Some(format!("{xmin}:{xmax}:")) }
+    }
+
+    #[test]
+    fn a_fence_holds_on_the_same_server_and_for_half_of_all_numbers() {
+        let earlier = server("a", 1000, 1010);
+        assert_eq!(server("a", 1005, 1020).since(&earlier), Some(1000));
+        assert_eq!(server("b", 1005, 1020).since(&earlier), None);
+        assert_eq!(server("a", 1005, 1000 + HALF).since(&earlier), None);
+        assert_eq!(server("a", 1005, 999 + HALF).since(&earlier), Some(1000));
+    }
+
+    #[test]
+    fn a_fence_that_a_long_transaction_holds_is_not_put_up() {
+        assert_eq!(server("a", 1000, 2000).since(&server("a", 1000, 1010)), None);
+    }
+
+    #[test]
+    fn a_server_is_still_only_when_nothing_has_come_or_gone() {
+        let earlier = server("a", 1000, 1010);
+        assert!(server("a", 1000, 1010).is_still(&earlier));
+        assert!(!server("a", 1000, 1011).is_still(&earlier));
+        assert!(!server("b", 1000, 1010).is_still(&earlier));
+        let standby = Server { snapshot: None, ..earlier };
+        assert!(!standby.is_still(&standby.clone()));
+    }
+}

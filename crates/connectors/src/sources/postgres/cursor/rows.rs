@@ -1,0 +1,158 @@
+//! Rows of the query in the order of its own cursor: for queries whose rows stand for no single table. What
+//! was read before is read again as it is, and rows that left the query are not noticed.
+
+use arrow_array::RecordBatch;
+use vitrina_core::{Batch, Error, Reject, Result};
+
+use super::checkpoint::Way;
+use super::time::Kind;
+use crate::arrow_text::texts;
+use crate::rejects::{reject, without_flawed};
+use crate::sources::postgres::reader::{Page, Piece, Reader};
+use crate::sql::{OrderedColumn, compare, conditions, expressions};
+
+/// Rows without a cursor that are told of: enough to run into any sensible limit.
+const NULL_CURSORS: usize = 1000;
+
+pub(super) struct RowCursor {
+    columns: Vec<OrderedColumn>,
+    names: Vec<String>,
+    pub(super) kind: Kind,
+    /// The target's key, by which rejects are named.
+    key: Vec<String>,
+    page: Option<Page>,
+    /// The last cursor that was handed out: the next page begins behind it.
+    seen: Option<Vec<String>>,
+}
+
+/// The next rows of a pass, which has moved behind them.
+pub(super) struct Read {
+    pub(super) rows: RecordBatch,
+    pub(super) rows_read: u64,
+    pub(super) rejected: Vec<Reject>,
+}
+
+impl Read {
+    /// What is read as a batch; `None` when it is nothing.
+    pub(super) fn batch(self, nothing: Batch) -> Option<Batch> {
+        let Self { rows, rows_read, rejected } = self;
+        let some = rows.num_rows() > 0 || !rejected.is_empty();
+        some.then(|| Batch { rows, rejected, rows_read, ..nothing })
+    }
+}
+
+impl RowCursor {
+    pub(super) fn new(names: Vec<String>, key: &[String], reader: &Reader) -> Result<Self> {
+        let columns = names.iter().map(|name| reader.ordered(name, "cursor")).collect::<Result<_>>()?;
+        let first = reader.column(&names[0], "incremental_key")?;
+        let kind = Kind::of(&first.name, first.type_oid, &first.type_name)?;
+        Ok(Self { columns, names, kind, key: key.to_vec(), page: None, seen: None })
+    }
+
+    /// The greatest cursor there is, as one array of texts.
+    pub(super) fn greatest(&self, reader: &Reader) -> String {
+        let texts = self.columns.iter().map(|column| format!("{}::text", column.expression("q")));
+        let (texts, query) = (texts.collect::<Vec<_>>().join(", "), &reader.query);
+        let any_null = conditions(&self.columns, "q", "is null", " or ");
+        let descending = conditions(&self.columns, "q", "desc", ", ");
+        format!("select array[{texts}] from {query} where not ({any_null}) order by {descending} limit 1")
+    }
+
+    pub(super) async fn read(
+        &mut self,
+        reader: &Reader,
+        way: &mut Way,
+        start: Option<String>,
+    ) -> Result<Read> {
+        let mut piece = self.piece(reader, way, start.as_deref()).await?;
+        if let Some(reached) = self.reached(&piece.rows, piece.ends_page)? {
+            way.position = Some(reached);
+        }
+        let rows_read = piece.rows.num_rows() as u64;
+        let mut rejected = Vec::new();
+        without_flawed(&mut piece.rows, &mut rejected, &piece.flawed, &self.key)?;
+        Ok(Read { rows: piece.rows, rows_read, rejected })
+    }
+
+    /// The next rows. A page that ends with nothing is passed over.
+    async fn piece(&mut self, reader: &Reader, way: &mut Way, start: Option<&str>) -> Result<Piece> {
+        loop {
+            let mut page = match self.page.take() {
+                Some(page) => page,
+                None => {
+                    let position = self.seen.take().or_else(|| way.position.clone());
+                    reader.page(&self.tail(way, position.as_ref(), start, reader.page_rows())).await?
+                }
+            };
+            let piece = page.next(reader, reader.batch_size).await?;
+            way.finished = piece.ends_page && page.rows < reader.page_rows();
+            if !piece.ends_page {
+                self.page = Some(page);
+            }
+            if piece.rows.num_rows() > 0 || way.finished {
+                return Ok(piece);
+            }
+        }
+    }
+
+    /// The page is given up; the next read opens one behind its position.
+    pub(super) fn let_go(&mut self) -> bool {
+        self.seen = None;
+        self.page.take().is_some()
+    }
+
+    /// The last cursor that all rows of have come. Where a page is cut, its last cursor may go on behind the cut.
+    fn reached(&mut self, rows: &RecordBatch, whole: bool) -> Result<Option<Vec<String>>> {
+        let Some(last) = rows.num_rows().checked_sub(1) else { return Ok(None) };
+        let key = texts(rows, &self.names, last)?;
+        let before = self.seen.replace(key.clone());
+        if whole {
+            return Ok(Some(key));
+        }
+        for row in (0..last).rev() {
+            let earlier = texts(rows, &self.names, row)?;
+            if earlier != key {
+                return Ok(Some(earlier));
+            }
+        }
+        Ok(before.filter(|before| *before != key))
+    }
+
+    /// With ties: rows that share the last cursor come with it, because the next page begins behind them.
+    fn tail(&self, way: &Way, position: Option<&Vec<String>>, start: Option<&str>, rows: usize) -> String {
+        let first = &self.columns[0];
+        let after = match (position, start) {
+            (Some(position), _) => format!("{} and ", compare(&self.columns, "q", ">", position)),
+            (None, Some(start)) => format!("{} >= {} and ", first.expression("q"), first.cast(start)),
+            (None, None) => String::new(),
+        };
+        let upto = way
+            .bound
+            .as_ref()
+            .map_or_else(|| "false".to_owned(), |bound| compare(&self.columns, "q", "<=", bound));
+        let order = expressions(&self.columns, "q");
+        format!("where {after}{upto} order by {order} fetch first {rows} rows with ties")
+    }
+
+    pub(super) async fn without_cursor(&self, reader: &Reader) -> Result<Vec<Reject>> {
+        let any_null = conditions(&self.columns, "q", "is null", " or ");
+        let mut page = reader.page(&format!("where {any_null} limit {NULL_CURSORS}")).await?;
+        let mut rejected = Vec::new();
+        loop {
+            let piece = page.next(reader, usize::MAX).await?;
+            for row in 0..piece.rows.num_rows() {
+                rejected.push(no_cursor(&piece.rows, row, &self.key, &self.names)?);
+            }
+            if piece.ends_page {
+                return Ok(rejected);
+            }
+        }
+    }
+}
+
+/// A row that no pass will ever meet.
+pub(super) fn no_cursor(rows: &RecordBatch, row: usize, key: &[String], names: &[String]) -> Result<Reject> {
+    let message = format!("the cursor ({}) is NULL: changes of this row are not noticed", names.join(", "));
+    reject(rows, row, key, "row.null_cursor", message)
+        .map_err(|error| Error::bug("source.null_cursor", error.to_string()))
+}

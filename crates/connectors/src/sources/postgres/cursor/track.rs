@@ -1,0 +1,245 @@
+//! A table read in the order of its cursor, for the keys of the rows that have changed.
+
+use std::collections::{HashSet, VecDeque};
+
+use bytes::BytesMut;
+use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
+use vitrina_core::{Error, Result, Watch};
+use vitrina_guard::{ChangeTable, TableColumn, change_table};
+
+use super::checkpoint::{Reached, Way};
+use super::opening::is_since;
+use super::time::Kind;
+use crate::sources::postgres::reader::Reader;
+use crate::sources::postgres::recompute::Key;
+use crate::sql::{OrderedColumn, compare, conditions, expressions, identifier};
+
+/// Keys without a cursor that are told of: enough to run into any sensible limit.
+const NULL_CURSORS: usize = 1000;
+
+pub(super) struct Track {
+    table: ChangeTable,
+    pub(super) kind: Kind,
+    order: Vec<OrderedColumn>,
+    key: Vec<OrderedColumn>,
+    /// Leads from the table's key to change keys.
+    keys: Option<KeysQuery>,
+}
+
+struct KeysQuery {
+    sql: String,
+    columns: usize,
+}
+
+/// A key that may be dirty, and where its table has been read to once it and all before it are done.
+#[derive(Debug)]
+pub(super) struct Dirty {
+    pub(super) key: Key,
+    pub(super) at: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub(super) dirty: VecDeque<Dirty>,
+    /// Where the table has been read to when all of them are done.
+    pub(super) end: Option<Vec<String>>,
+    /// No other follows.
+    pub(super) last: bool,
+}
+
+/// What of a table a page is taken from.
+pub(super) struct Range<'a> {
+    pub(super) way: &'a Way,
+    /// Where reading starts again, as SQL of the cursor's type.
+    pub(super) start: Option<String>,
+    pub(super) before: Option<&'a Reached>,
+    pub(super) since: Option<u64>,
+}
+
+impl Track {
+    /// The driving table: `ordered` of its columns are the cursor, the others its change key.
+    pub(super) fn driving(table: ChangeTable, ordered: usize) -> Result<Self> {
+        let all: Vec<OrderedColumn> = table.columns.iter().map(ordered_column).collect();
+        let (order, key) = all.split_at(ordered);
+        let first = &table.columns[0];
+        let kind = Kind::of(&first.name, first.type_oid, &first.type_name)?;
+        Ok(Self { kind, order: order.to_vec(), key: key.to_vec(), keys: None, table })
+    }
+
+    /// A watched table, in the order of its own cursor and the key that it names.
+    pub(super) async fn watched(
+        watch: &Watch,
+        cursor: Option<&str>,
+        columns: usize,
+        reader: &Reader,
+    ) -> Result<Self> {
+        let Some(cursor) = watch.incremental_key.as_deref().or(cursor) else {
+            let message = format!("the watched table {} has no incremental_key", watch.table);
+            return Err(Error::fix("watch.incremental_key", message));
+        };
+        reader.refuse_watch(watch)?;
+        let names: Vec<&str> = [cursor].into_iter().chain(watch.key.iter().map(String::as_str)).collect();
+        let table = change_table(reader.client(), &watch.table, &names, names.len()).await;
+        let table = table.map_err(|error| reader.explain(error))?;
+        let table = table.map_err(|reason| Error::fix("watch.table", reason))?;
+        let mut track = Self::driving(table, 1)?;
+        track.order.extend(track.key.clone());
+        track.keys = watch.keys.as_ref().map(|sql| KeysQuery { sql: vitrina_guard::wrap(sql), columns });
+        if track.keys.is_none() && track.key.len() != columns {
+            let message =
+                format!("the key of the watched table {} has not the columns of the change key", watch.table);
+            return Err(Error::fix("watch.key", message).hint(
+                "name as many columns as the change key has, or give `keys`, a query that leads to it",
+            ));
+        }
+        Ok(track)
+    }
+
+    /// Rows without a cursor are never met.
+    pub(super) fn may_lack_cursors(&self) -> bool {
+        self.table.columns.iter().take(self.order.len()).any(|column| !column.not_null)
+    }
+
+    /// The greatest cursor there is, as one array of texts.
+    pub(super) fn greatest(&self) -> String {
+        let (table, texts) = (&self.table.name, texts(&self.order));
+        let any_null = conditions(&self.order, "t", "is null", " or ");
+        let descending = conditions(&self.order, "t", "desc", ", ");
+        format!("select array[{texts}] from {table} t where not ({any_null}) order by {descending} limit 1")
+    }
+
+    pub(super) async fn page(&self, reader: &Reader, range: &Range<'_>) -> Result<Page> {
+        let limit = reader.page_rows();
+        reader.begin().await?;
+        let rows = reader.rows(&self.sql(range, limit)).await?;
+        reader.end().await?;
+        let last = rows.len() < limit;
+        let found: Vec<(Vec<String>, Key)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let end = found.last().map(|(at, _)| at.clone());
+        let dirty = match &self.keys {
+            None => in_order(found),
+            Some(keys) => keys.lead(found, reader).await?,
+        };
+        Ok(Page { dirty, end, last })
+    }
+
+    /// What was read before holds new rows only of transactions that were running then; what lies above is all
+    /// new. Two ranges, because an index serves each.
+    fn sql(&self, range: &Range<'_>, limit: usize) -> String {
+        let upto = |bound: &Vec<String>| compare(&self.order, "t", "<=", bound);
+        let Some(bound) = &range.way.bound else {
+            return String::from("select '{}'::text[], '{}'::text[] limit 0");
+        };
+        let after = match (&range.way.position, &range.start) {
+            (Some(position), _) => format!("{} and ", compare(&self.order, "t", ">", position)),
+            (None, Some(start)) => {
+                format!("{} >= {} and ", self.order[0].expression("t"), self.order[0].cast(start))
+            }
+            (None, None) => String::new(),
+        };
+        let old = range.before.and_then(|before| before.bound.as_ref());
+        let (Some(since), Some(old)) = (range.since.filter(|_| self.table.has_versions), old) else {
+            return self.select(&format!("{after}{}", upto(bound)), limit);
+        };
+        let again = self.select(&format!("{after}{} and {}", upto(old), is_since("t", since)), limit);
+        let above = compare(&self.order, "t", ">", old);
+        let new = self.select(&format!("{after}{above} and {}", upto(bound)), limit);
+        let names: Vec<String> = (0..self.order.len()).map(|place| format!("o{place}")).collect();
+        let names = names.join(", ");
+        format!(
+            "select at, key from (({again}) union all ({new})) page order by {names} fetch first {limit} rows with ties"
+        )
+    }
+
+    /// With ties: rows that share the last cursor come with it, because the next page begins behind them.
+    fn select(&self, condition: &str, limit: usize) -> String {
+        let (table, at) = (&self.table.name, texts(&self.order));
+        let key = self.key.iter().map(|column| format!("t.{}::text", identifier(&column.name)));
+        let key = key.collect::<Vec<_>>().join(", ");
+        let order = expressions(&self.order, "t");
+        let named = self.order.iter().enumerate();
+        let named: String =
+            named.map(|(place, column)| format!(", {} as o{place}", column.expression("t"))).collect();
+        format!(
+            "select array[{at}] as at, array[{key}]::text[] as key{named} from {table} t where {condition} order by {order} fetch first {limit} rows with ties"
+        )
+    }
+
+    pub(super) async fn keys_without_cursor(&self, reader: &Reader) -> Result<Vec<Key>> {
+        let key = self.key.iter().map(|column| format!("t.{}::text", identifier(&column.name)));
+        let (table, key) = (&self.table.name, key.collect::<Vec<_>>().join(", "));
+        let any_null = conditions(&self.order, "t", "is null", " or ");
+        let sql = format!("select array[{key}]::text[] from {table} t where {any_null} limit {NULL_CURSORS}");
+        Ok(reader.rows(&sql).await?.iter().map(|row| row.get(0)).collect())
+    }
+}
+
+fn ordered_column(column: &TableColumn) -> OrderedColumn {
+    OrderedColumn::new(&column.name, column.type_oid, &column.type_name)
+}
+
+fn texts(columns: &[OrderedColumn]) -> String {
+    let texts = columns.iter().map(|column| format!("{}::text", column.expression("t")));
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+/// Each key once; the last one of those that share a cursor takes the reading behind it.
+fn in_order(found: Vec<(Vec<String>, Key)>) -> VecDeque<Dirty> {
+    let next: Vec<Option<Vec<String>>> =
+        found.iter().skip(1).map(|(at, _)| Some(at.clone())).chain([None]).collect();
+    let (mut dirty, mut seen) = (VecDeque::<Dirty>::with_capacity(found.len()), HashSet::new());
+    for ((at, key), next) in found.into_iter().zip(next) {
+        let at = (next.as_ref() != Some(&at)).then_some(at);
+        match dirty.back_mut() {
+            Some(last) if !seen.insert(key.clone()) => last.at = at.or(last.at.take()),
+            _ => {
+                seen.insert(key.clone());
+                dirty.push_back(Dirty { key, at });
+            }
+        }
+    }
+    dirty
+}
+
+impl KeysQuery {
+    /// The change keys that the keys of one page lead to, each once. Only with all of them done is the page done.
+    async fn lead(&self, found: Vec<(Vec<String>, Key)>, reader: &Reader) -> Result<VecDeque<Dirty>> {
+        if found.is_empty() {
+            return Ok(VecDeque::new());
+        }
+        let changed = TextArray(found.iter().filter_map(|(_, key)| key[0].as_deref()).collect());
+        let names: Vec<String> = (0..self.columns).map(|place| format!("c{place}")).collect();
+        let texts: Vec<String> = names.iter().map(|name| format!("q.{name}::text")).collect();
+        let sql = format!("select distinct {} from {}({})", texts.join(", "), self.sql, names.join(", "));
+        let rows = reader.client().query(&sql, &[&changed]).await.map_err(|error| reader.explain(error))?;
+        let key = |row: &tokio_postgres::Row| (0..self.columns).map(|place| row.get(place)).collect();
+        Ok(rows.iter().map(|row| Dirty { key: key(row), at: None }).collect())
+    }
+}
+
+/// An array as the server reads it from text, of whatever type it takes `$1` for.
+#[derive(Debug)]
+struct TextArray<'a>(Vec<&'a str>);
+
+impl ToSql for TextArray<'_> {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        let quoted = |text: &&str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+        let all = self.0.iter().map(quoted).collect::<Vec<_>>().join(",");
+        out.extend_from_slice(format!("{{{all}}}").as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    fn encode_format(&self, _: &Type) -> Format {
+        Format::Text
+    }
+
+    to_sql_checked!();
+}

@@ -1,0 +1,236 @@
+//! What a cursor reads again, what it need not, and what it names dirty.
+
+use serde_json::{Value, json};
+use vitrina_runner::RunnerSettings;
+use vitrina_testbed::Database;
+
+use crate::stage::{FILMS, QUERY, Stage};
+
+async fn with_query(stage: &Stage, query: &str) -> vitrina_core::PipelineId {
+    stage
+        .pipeline(json!({
+            "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id", "source_query": query,
+        }))
+        .await
+}
+
+/// Films stamped in this very moment, and so in every later late window.
+async fn with_new_films(films: i32) -> Stage {
+    let stage = Stage::with_films(films).await;
+    stage.db.execute("update content.film set modified = now()").await;
+    stage
+}
+
+#[tokio::test]
+async fn an_idle_pass_stores_nothing_and_reads_no_row_of_its_window_again() {
+    let stage = with_new_films(50).await;
+    let id = stage.incremental(20).await;
+    assert_eq!(stage.succeed(id).await.rows_read, 50);
+    let checkpoint = stage.checkpoint().await;
+    let idle = stage.succeed(id).await;
+    assert_eq!((idle.rows_read, idle.batches), (0, 0));
+    assert_eq!(stage.checkpoint().await, checkpoint);
+    stage.db.execute("update content.film set title = 'New', modified = now() where id = 7").await;
+    assert_eq!(stage.succeed(id).await.rows_read, 1);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_row_that_leaves_the_query_is_deleted_when_its_change_is_met() {
+    let stage = with_new_films(50).await;
+    stage.db.execute("alter table content.film add hidden boolean not null default false").await;
+    let id = with_query(&stage, &format!("{QUERY} where not hidden")).await;
+    stage.succeed(id).await;
+    stage.db.execute("update content.film set hidden = true, modified = now() where id in (3, 4)").await;
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_read, run.rows_deleted), (0, 2));
+    assert_eq!(stage.count("analytics.film").await, 48);
+}
+
+/// A change through the other table leaves no newer version in this one: rows may not be told by it.
+#[tokio::test]
+async fn what_is_computed_from_several_tables_is_read_again_as_a_whole() {
+    let stage = with_new_films(20).await;
+    stage
+        .db
+        .execute(
+            "create table content.note (film_id int primary key, text text, modified timestamptz not null default now());
+             insert into content.note select id, 'old' from content.film",
+        )
+        .await;
+    let query = "select f.id, n.text as title, f.rating, greatest(f.modified, n.modified) as modified
+                   from content.film f join content.note n on n.film_id = f.id";
+    let id = with_query(&stage, query).await;
+    stage.succeed(id).await;
+    stage.db.execute("update content.note set text = 'new', modified = now() where film_id = 5").await;
+    stage.succeed(id).await;
+    assert_eq!(stage.count("analytics.film where title = 'new'").await, 1);
+}
+
+/// The row of one film carries the stamp of another.
+#[tokio::test]
+async fn a_table_that_the_query_names_twice_does_not_tell_what_is_dirty() {
+    let stage = with_new_films(20).await;
+    let query = "select a.id, b.title, a.rating, b.modified from content.film a join content.film b on b.id = 21 - a.id";
+    let id = with_query(&stage, query).await;
+    stage.succeed(id).await;
+    stage.db.execute("update content.film set title = 'new', modified = now() where id = 20").await;
+    stage.succeed(id).await;
+    let title: String = stage.db.value("select title from analytics.film where id = 1").await;
+    assert_eq!(title, "new");
+}
+
+#[tokio::test]
+async fn an_old_transaction_that_ends_late_is_met_although_the_fence_has_moved() {
+    let stage = with_new_films(10).await;
+    let id = stage.incremental(4).await;
+    let late = stage.db.client().await;
+    late.batch_execute("begin; savepoint a; update content.film set title = 'late', modified = now() where id = 2; release a").await.unwrap();
+    for film in 3..6 {
+        stage
+            .db
+            .execute(&format!("update content.film set title = 'soon', modified = now() where id = {film}"))
+            .await;
+        stage.succeed(id).await;
+    }
+    late.batch_execute("commit").await.unwrap();
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn after_a_crash_of_the_source_a_pass_reads_its_whole_window_again() {
+    let stage = Stage::on_a_server_of_its_own(30).await;
+    stage.db.execute("update content.film set modified = now()").await;
+    let id = stage.incremental(100).await;
+    stage.succeed(id).await;
+    let stage = stage.crash().await;
+    stage.db.execute("update content.film set title = 'new', modified = now() where id = 7").await;
+    assert_eq!(stage.succeed(id).await.rows_read, 30);
+    stage.db.execute("update content.film set title = 'newer', modified = now() where id = 8").await;
+    assert_eq!(stage.succeed(id).await.rows_read, 1);
+    assert_eq!(stage.differences().await, 0);
+}
+
+/// Film and genre make the mart's key; changes are named by films.
+#[tokio::test]
+async fn a_film_that_lost_one_of_its_genres_keeps_no_row_of_it() {
+    let stage = with_new_films(10).await;
+    stage
+        .db
+        .execute(
+            "create table content.film_genre (film_id int, genre text, primary key (film_id, genre));
+             insert into content.film_genre select id, genre from content.film, unnest(array['drama', 'comedy', 'war']) genre;
+             create table analytics.film_genre (film_id int, genre text, title text, primary key (film_id, genre))",
+        )
+        .await;
+    let id = stage
+        .pipeline(json!({
+            "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "film_id", "change_key": ["film_id"],
+            "target_table": "analytics.film_genre", "source_table": "content.film", "batch_size": 3,
+            "source_query": "select f.id as film_id, g.genre, f.title from content.film f join content.film_genre g on g.film_id = f.id",
+        }))
+        .await;
+    assert_eq!(stage.succeed(id).await.rows_written, 30);
+    stage.db.execute("delete from content.film_genre where film_id = 4 and genre = 'war'; update content.film set modified = now() where id = 4").await;
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_unchanged, run.rows_deleted), (2, 1));
+    assert_eq!(stage.count("analytics.film_genre").await, 29);
+}
+
+fn rating_pipeline(watch: &Value) -> Value {
+    json!({
+        "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id", "watch": watch,
+        "source_query": "select f.id, coalesce(min(a.name), f.title) as title, avg(r.score)::numeric(3,1) as rating, f.modified
+            from content.film f left join content.rating r on r.film_id = f.id
+            left join content.role o on o.film_id = f.id left join content.actor a on a.id = o.actor_id
+            group by f.id",
+        "batch_size": 5,
+    })
+}
+
+const RATINGS: &str = "
+    create table content.rating (film_id int, person int, score int, modified timestamptz not null default now(), primary key (film_id, person));
+    create table content.actor (id int primary key, name text, modified timestamptz not null default now());
+    create table content.role (film_id int, actor_id int, primary key (film_id, actor_id));
+    insert into content.rating select f.id, p, (f.id + p) % 10 from content.film f, generate_series(1, 3) p;
+    insert into content.actor select n, 'Actor ' || n from generate_series(1, 5) n;
+    insert into content.role select id, 1 + id % 5 from content.film";
+
+async fn stale(stage: &Stage, query: &str) -> i64 {
+    stage
+        .db
+        .value(&format!(
+            "with mart as (select id, title, rating, modified from analytics.film), source as (select id, title, rating, modified from ({query}) q)
+             select (select count(*) from (table mart except all table source) a) + (select count(*) from (table source except all table mart) b)"
+        ))
+        .await
+}
+
+#[tokio::test]
+async fn changes_of_watched_tables_recompute_the_rows_that_depend_on_them() {
+    let stage = with_new_films(40).await;
+    stage.db.execute(RATINGS).await;
+    let config = rating_pipeline(&json!([
+        {"table": "content.rating", "key": ["film_id"]},
+        {"table": "content.actor", "key": ["id"], "keys": "select film_id from content.role where actor_id = any($1)"},
+    ]));
+    let query = config["source_query"].as_str().unwrap().to_owned();
+    let id = stage.pipeline(config).await;
+    assert_eq!(stage.succeed(id).await.rows_read, 40);
+    stage.db.execute("update content.rating set score = 9, modified = now() where film_id in (3, 4); insert into content.rating values (5, 9, 1)").await;
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_read, stale(&stage, &query).await), (3, 0), "each film once");
+    stage.db.execute("update content.actor set name = 'Changed', modified = now() where id = 2").await;
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_read, run.rows_written, stale(&stage, &query).await), (8, 8, 0));
+    let idle = stage.succeed(id).await;
+    assert_eq!((idle.rows_read, idle.batches), (0, 0));
+}
+
+#[tokio::test]
+async fn a_watched_table_that_cannot_be_followed_is_told_of() {
+    let stage = with_new_films(3).await;
+    stage.db.execute(RATINGS).await;
+    for (watch, code) in [
+        (json!([{"table": "content.nothing", "key": ["id"]}]), "watch.table"),
+        (json!([{"table": "content.role", "key": ["film_id"]}]), "watch.table"),
+        (json!([{"table": "content.rating", "key": ["film_id", "person"]}]), "watch.key"),
+    ] {
+        stage.db.execute("delete from etl.etl_pipelines").await;
+        let id = stage.pipeline(rating_pipeline(&watch)).await;
+        assert_eq!(stage.fail(id).await.0, code, "{watch}");
+    }
+}
+
+/// A source whose commits reach its disk only when they must.
+fn reading_from(stage: &Stage, source: &Database) -> RunnerSettings {
+    let mut settings = stage.settings("tester");
+    settings.connections.0.get_mut("content").unwrap().url = source.url().into();
+    settings
+}
+
+#[tokio::test]
+async fn nothing_is_copied_that_a_crash_of_its_source_could_take_back() {
+    let stage = Stage::with_films(0).await;
+    let source = Database::on_a_server_of_its_own().await;
+    source
+        .execute("create schema etl; create table etl.etl_targets (name text, key text[], touch_column text)")
+        .await;
+    source.execute(FILMS).await;
+    source.execute("alter system set wal_writer_delay = '2s'").await;
+    source.execute("select pg_reload_conf()").await;
+    let id = stage.incremental(10).await;
+    for film in 1..4 {
+        source
+            .execute(&format!(
+                "set synchronous_commit = off; insert into content.film (id, title) values ({film}, 'Film')"
+            ))
+            .await;
+        stage.request(id).await;
+        stage.drain(reading_from(&stage, &source)).await;
+        assert_eq!(stage.count("analytics.film").await, i64::from(film));
+    }
+    let source = source.crash().await;
+    assert_eq!(source.value::<i64>("select count(*) from content.film").await, 3);
+}
