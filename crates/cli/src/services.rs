@@ -124,6 +124,7 @@ fn runner(settings: &Settings) -> RunnerSettings {
         pause_timeout: runner.pause_timeout,
         max_batch_bytes: runner.max_batch_bytes,
         source_patience: runner.source_patience,
+        changelog_max_age: runner.changelog_max_age,
         allowed_targets: settings.allowed_targets.clone(),
         connections: connections(settings),
         sinks: sinks::Kinds::default(),

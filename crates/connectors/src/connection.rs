@@ -115,6 +115,13 @@ impl Session {
         Ok(())
     }
 
+    /// Which server it is, and on which history: two databases of one server answer the same.
+    pub(crate) async fn server(&self) -> Result<String> {
+        let sql = "select concat_ws('/', (select system_identifier from pg_control_system()), (select timeline_id from pg_control_checkpoint()))";
+        let row = self.client.query_one(sql, &[]).await.map_err(|error| self.explain(error))?;
+        Ok(row.get(0))
+    }
+
     /// Statements without an answer.
     pub(crate) async fn run(&self, sql: &str) -> Result<()> {
         self.client.batch_execute(sql).await.map_err(|error| self.explain(error))

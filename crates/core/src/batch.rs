@@ -34,7 +34,10 @@ pub enum Scope {
     /// Exactly these change keys, one column each.
     Keys(RecordBatch),
     /// All keys there are, once the last batch of the load has come.
-    Load,
+    Load {
+        /// Nothing of this load has come before.
+        begins: bool,
+    },
     /// Nothing vanishes by this batch.
     Nothing,
 }

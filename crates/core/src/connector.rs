@@ -13,14 +13,24 @@ pub trait Source: Send {
     /// The columns of the rows to come.
     fn schema(&self) -> SchemaRef;
 
-    /// Learns the target's key, by which a load is ordered and a backfill chosen.
-    async fn begin(&mut self, key: &[String]) -> Result<()>;
+    /// Learns where the rows go.
+    async fn begin(&mut self, destination: &Destination) -> Result<()>;
 
     async fn read(&mut self, from: &Position) -> Result<Option<Batch>>;
 
     /// Nobody has asked for a batch for a while: whatever is held open at the source is let go. The next
     /// `read` goes on from its position.
     async fn rest(&mut self) -> Result<()>;
+}
+
+/// Where the rows of a source go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Destination {
+    /// The target's key, by which a load is ordered and a backfill chosen.
+    pub key: Vec<String>,
+    /// The database server it lives on, where it lives on one: a crash takes back what both had not written yet,
+    /// and so what comes from there needs no waiting for its disk.
+    pub server: Option<String>,
 }
 
 /// A step between source and sink. It may drop, add and change rows; `from`, `to` and `scope` are

@@ -172,6 +172,8 @@ impl Executor {
             keys: claim.keys.as_deref(),
             max_batch_bytes: self.settings.max_batch_bytes,
             lease,
+            installation: self.installation,
+            changelog_max_age: self.settings.changelog_max_age.as_secs().try_into().unwrap_or(i64::MAX),
             connections,
         };
         let mut source = sources::open(&order).await?;
@@ -186,12 +188,12 @@ impl Executor {
             installation: self.installation,
             ledger: Arc::new(self.store.clone()),
         };
-        let sinks::Opened { mut sink, key } = self.settings.sinks.open(&order).await?;
-        let state = self.resume(claim, &key, sink.as_mut()).await?;
+        let sinks::Opened { mut sink, destination } = self.settings.sinks.open(&order).await?;
+        let state = self.resume(claim, &destination.key, sink.as_mut()).await?;
         if state.checkpoint.completed_by == Some(claim.run) {
             return Ok(None);
         }
-        source.begin(&key).await?;
+        source.begin(&destination).await?;
         let from = state.checkpoint.position.clone();
         let ahead = ReadAhead::start(source, transforms, from, self.settings.source_patience);
         Ok(Some(Stations { ahead, sink, state }))

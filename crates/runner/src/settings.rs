@@ -19,6 +19,8 @@ pub struct RunnerSettings {
     pub max_batch_bytes: usize,
     /// How long a slow sink may keep a transaction open at the source.
     pub source_patience: Duration,
+    /// A follower of a change log that is silent for longer is not waited for.
+    pub changelog_max_age: Duration,
     pub allowed_targets: AllowedTargets,
     pub connections: Connections,
     /// What it can write to.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 use vitrina_connectors::{sinks, sources};
-use vitrina_core::{Lease, LeaseToken, Owner, Pipeline};
+use vitrina_core::{Lease, LeaseToken, Owner};
 use vitrina_store::{Error, PipelineRecord, PipelineRef, Store};
 
 use crate::config::Settings;
@@ -52,7 +52,18 @@ async fn compare(args: &Args, settings: &Settings, store: &Store) -> Result<Lack
     let name = pipeline.target_name(&settings.allowed_targets)?;
     let target = store.target(&name).await?;
     let connections = services::connections(settings);
-    let schema = sources::open(&order(&pipeline, settings, &connections, &lease(&pipeline))).await?.schema();
+    let lease = Lease { pipeline: pipeline.id, owner: Owner::draw(), token: OLDEST };
+    let order = sources::Order {
+        pipeline: &pipeline,
+        mode: pipeline.mode,
+        keys: None,
+        max_batch_bytes: settings.runner.max_batch_bytes,
+        lease: &lease,
+        installation: store.installation().await?,
+        changelog_max_age: 0,
+        connections: &connections,
+    };
+    let schema = sources::open(&order).await?.schema();
     let definition =
         sinks::Definition { name: &name, target: &target, schema: &schema, connections: &connections };
     let kind = sinks::Kinds::default().of(&name)?;
@@ -64,20 +75,8 @@ async fn compare(args: &Args, settings: &Settings, store: &Store) -> Result<Lack
     Ok(Lacks { target: name.to_string(), statements, applied })
 }
 
-fn order<'a>(
-    pipeline: &'a Pipeline,
-    settings: &Settings,
-    connections: &'a vitrina_connectors::Connections,
-    lease: &'a Lease,
-) -> sources::Order<'a> {
-    let max_batch_bytes = settings.runner.max_batch_bytes;
-    sources::Order { pipeline, mode: pipeline.mode, keys: None, max_batch_bytes, lease, connections }
-}
-
 /// Older than any that a runner holds: looking at a query ends nobody's session.
-fn lease(pipeline: &Pipeline) -> Lease {
-    Lease { pipeline: pipeline.id, owner: Owner::draw(), token: LeaseToken(0) }
-}
+const OLDEST: LeaseToken = LeaseToken(0);
 
 fn text(lacks: &Lacks) -> String {
     let Lacks { target, statements, applied } = lacks;

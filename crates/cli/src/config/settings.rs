@@ -45,6 +45,7 @@ pub struct RunnerSettings {
     pub pause_timeout: Duration,
     pub max_batch_bytes: usize,
     pub source_patience: Duration,
+    pub changelog_max_age: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -163,6 +164,7 @@ impl Reader<'_> {
         let pause_timeout = self.text("runner.pause_timeout", parse::duration);
         let max_batch_bytes = self.text("runner.max_batch_bytes", parse::bytes);
         let source_patience = self.text("runner.source_patience", parse::duration);
+        let changelog_max_age = self.text("runner.changelog_max_age", parse::duration);
         Some(RunnerSettings {
             name: name?,
             max_concurrent: max_concurrent?,
@@ -172,6 +174,7 @@ impl Reader<'_> {
             pause_timeout: pause_timeout?,
             max_batch_bytes: max_batch_bytes?,
             source_patience: source_patience?,
+            changelog_max_age: changelog_max_age?,
         })
     }
 

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use arrow_schema::Schema;
 use async_trait::async_trait;
 use uuid::Uuid;
-use vitrina_core::{AllowedTargets, Error, Lease, Ledger, Pipeline, Result, Sink, Target, TargetName};
+use vitrina_core::{
+    AllowedTargets, Destination, Error, Lease, Ledger, Pipeline, Result, Sink, Target, TargetName,
+};
 
 use crate::Connections;
 
@@ -35,11 +37,11 @@ impl fmt::Debug for Order<'_> {
     }
 }
 
-/// A sink ready to be sealed, and the key it found its rows by.
+/// A sink ready to be sealed, and what it has found out of its target.
 #[allow(missing_debug_implementations)] // a sink is a session, not a value
 pub struct Opened {
     pub sink: Box<dyn Sink>,
-    pub key: Vec<String>,
+    pub destination: Destination,
 }
 
 /// A target, and the rows that are meant for it.

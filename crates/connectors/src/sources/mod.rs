@@ -2,8 +2,11 @@
 
 mod postgres;
 
+pub use postgres::changelog;
+
 use async_trait::async_trait;
 use serde_json::Value;
+use uuid::Uuid;
 use vitrina_core::{Error, Lease, Mode, Pipeline, Result, Source};
 
 use crate::Connections;
@@ -18,6 +21,10 @@ pub struct Order<'a> {
     /// Bounds the memory of a batch, whatever `batch_size` says.
     pub max_batch_bytes: usize,
     pub lease: &'a Lease,
+    /// The meta-store's own id: under it a source knows who follows its change log.
+    pub installation: Uuid,
+    /// In seconds: a follower of a change log that is silent for longer is not waited for.
+    pub changelog_max_age: i64,
     pub connections: &'a Connections,
 }
 

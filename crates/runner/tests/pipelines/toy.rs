@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use uuid::Uuid;
 use vitrina_connectors::sinks::{Definition, Kind, Opened, Order};
 use vitrina_core::{
-    Batch, Commit, Counts, Entry, Lease, Ledger, Outcome, Result, Scope, Sink, State, TargetName, Written,
+    Batch, Commit, Counts, Destination, Entry, Lease, Ledger, Outcome, Result, Scope, Sink, State,
+    TargetName, Written,
 };
 
 /// Cells as text, by key.
@@ -35,7 +36,7 @@ impl Kind for Toy {
         let key = order.target.key.clone();
         let place = (order.installation, target.to_string());
         let sink = ToySink { place, key: key.clone(), ledger: order.ledger.clone() };
-        Ok(Opened { sink: Box::new(sink), key })
+        Ok(Opened { sink: Box::new(sink), destination: Destination { key, server: None } })
     }
 
     async fn lacks(&self, _: &Definition<'_>) -> Result<Vec<String>> {
@@ -103,7 +104,7 @@ impl ToySink {
                 let scope = cells(scope, &self.key);
                 table.retain(|key, _| rows.contains_key(key) || !scope.contains(key));
             }
-            Scope::Load => {
+            Scope::Load { .. } => {
                 met.extend(rows.keys().cloned());
                 if batch.ends_pass() {
                     let met = std::mem::take(met);

@@ -7,7 +7,8 @@
 use serde_json::json;
 use uuid::Uuid;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Error, FirstLoad, Load, LoadPath, Outcome, PipelineId, Position, Result, State,
+    Batch, Checkpoint, Commit, Error, FirstLoad, Load, LoadPath, Outcome, PipelineId, Position, Result,
+    Scope, State,
 };
 
 use super::put::{Care, Way};
@@ -104,10 +105,10 @@ impl PostgresSink {
     }
 
     async fn step(&mut self, batch: &Batch, commit: &Commit) -> Result<Step> {
-        let begins = commit.from.position.pass.is_none();
+        let begins = matches!(batch.scope, Scope::Load { begins: true });
         let known = commit.from.load;
         if !begins && known.is_none() {
-            // Begun by a release that wrote straight through the mart: what came before is in no staging.
+            // What came before is in no staging.
             return Err(staging_lost("this load was begun without staging"));
         }
         let path = match known {

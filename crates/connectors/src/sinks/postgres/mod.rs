@@ -23,8 +23,8 @@ use arrow_schema::Schema;
 use async_trait::async_trait;
 use tokio_postgres::Statement;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Counts, Error, Lease, LoadPath, Outcome, Reject, Result, Scope, Sink, State,
-    TargetName, Written,
+    Batch, Checkpoint, Commit, Counts, Destination, Error, Lease, LoadPath, Outcome, Reject, Result, Scope,
+    Sink, State, TargetName, Written,
 };
 
 use super::{Definition, Kind, Opened, Order};
@@ -70,8 +70,9 @@ impl Kind for Postgres {
         if let Some(schema) = order.schema {
             sink.take_shape(schema).await?;
         }
-        let key = sink.mart.key.clone();
-        Ok(Opened { sink: Box::new(sink), key })
+        let server = Some(sink.session.server().await?);
+        let destination = Destination { key: sink.mart.key.clone(), server };
+        Ok(Opened { sink: Box::new(sink), destination })
     }
 
     async fn lacks(&self, definition: &Definition<'_>) -> Result<Vec<String>> {
@@ -199,7 +200,7 @@ impl PostgresSink {
         let mut outcome = self.outcome(batch, commit);
         self.session.run(begin(batch)).await?;
         let checkpoint = match &batch.scope {
-            Scope::Load => self.write_load(batch, commit, care, &mut outcome).await?,
+            Scope::Load { .. } => self.write_load(batch, commit, care, &mut outcome).await?,
             Scope::Keys(_) | Scope::Nothing => self.upsert(batch, commit, care, &mut outcome).await?,
         };
         keep_one_a_key(&mut outcome.rejects);

@@ -65,5 +65,5 @@ impl PostgresSink {
 fn under_way(batch: &Batch, commit: &Commit) -> Option<Load> {
     let plain = batch.rejected.is_empty() && batch.rows.num_rows() > 0;
     let within = commit.from.position.pass.is_some() && !batch.ends_pass();
-    commit.from.load.filter(|_| plain && within && matches!(batch.scope, Scope::Load))
+    commit.from.load.filter(|_| plain && within && matches!(batch.scope, Scope::Load { .. }))
 }

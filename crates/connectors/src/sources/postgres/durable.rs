@@ -18,7 +18,7 @@ const FLUSHED: &str = "select null, pg_current_wal_flush_lsn()";
 /// The number alone makes the server flush its log soon, where nothing else does: an idle transaction may have
 /// filled half a page of it.
 const NUDGE: &str = "rollback; select pg_current_xact_id()";
-const NUDGE_AFTER: Duration = Duration::from_millis(500);
+const NUDGE_AFTER: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Begins a read-only transaction on such a snapshot.

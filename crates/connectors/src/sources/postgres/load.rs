@@ -3,13 +3,14 @@
 
 use arrow_array::{Array, RecordBatch};
 use arrow_select::concat::concat_batches;
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::Value;
 use vitrina_core::{Batch, Error, Pipeline, Position, ReadBy, Reject, Result, Scope};
 
-use super::cursor::{Cursor, Done};
 use super::estimate;
 use super::reader::{Page, Piece, Reader};
+use super::recompute::newest_last;
 use crate::arrow_text::texts;
 use crate::rejects::{without_flawed, without_null_keys};
 use crate::sql::{OrderedColumn, compare, conditions, expressions};
@@ -22,17 +23,31 @@ struct Pass {
     position: Option<Vec<String>>,
     /// Where incremental reading will go on when the load ends: taken before its first row was read,
     /// so that what changes during a long load is read again.
-    opening: Option<Done>,
+    opening: Option<Value>,
 }
 
 const KIND: &str = "load";
 /// Rows without a key that are looked for behind a position: enough to run into any sensible limit.
 const NULL_KEYS: usize = 1000;
 
+/// Where incremental reading will go on when a load ends.
+#[async_trait]
+pub(super) trait Baseline: Send + Sync {
+    /// Taken before the first row of the load is read. `None` when there is nothing to go on from.
+    async fn take(&self, reader: &Reader) -> Result<Option<Value>>;
+}
+
+/// This position is of a load under way.
+pub(super) fn is_load(position: &Position) -> bool {
+    position.pass.as_ref().is_some_and(|pass| pass["kind"] == KIND)
+}
+
 pub(super) struct Load {
     key: Vec<OrderedColumn>,
     key_names: Vec<String>,
-    cursor: Option<Cursor>,
+    /// Of several rows of one key the last by this order counts.
+    newest_last: String,
+    baseline: Option<Box<dyn Baseline>>,
     in_pages: bool,
     page: Option<Page>,
     /// Rows of the last key that was read: more of them may follow, and rows of one key stay together.
@@ -47,7 +62,7 @@ impl Load {
         key: &[String],
         pipeline: &Pipeline,
         reader: &Reader,
-        cursor: Option<Cursor>,
+        baseline: Option<Box<dyn Baseline>>,
     ) -> Result<Self> {
         if key.is_empty() {
             return Err(Error::bug("source.key", "a load needs the target's key"));
@@ -61,7 +76,8 @@ impl Load {
         Ok(Self {
             key: ordered,
             key_names: key.to_vec(),
-            cursor,
+            newest_last: newest_last(pipeline, reader),
+            baseline,
             in_pages,
             page: None,
             held: None,
@@ -83,7 +99,8 @@ impl Load {
         // What is held back counts with the batch that brings it.
         let rows_read = (rows.num_rows() + rejected.len()) as u64;
         let to = if self.finished { ended(from, pass) } else { halfway(from, pass)? };
-        Ok(Some(Batch { rows, scope: Scope::Load, rejected, from: from.clone(), to: Some(to), rows_read }))
+        let scope = Scope::Load { begins: !is_load(from) };
+        Ok(Some(Batch { rows, scope, rejected, from: from.clone(), to: Some(to), rows_read }))
     }
 
     /// The next batch, up to where a key ends; moves the position of the pass behind it.
@@ -172,8 +189,8 @@ impl Load {
         if let Some(pass) = stored.filter(|pass| pass.kind == KIND) {
             return Ok(pass);
         }
-        let opening = match &self.cursor {
-            Some(cursor) => cursor.opening(reader).await?,
+        let opening = match &self.baseline {
+            Some(baseline) => baseline.take(reader).await?,
             None => None,
         };
         Ok(Pass { kind: KIND.to_owned(), position: None, opening })
@@ -190,10 +207,12 @@ impl Load {
             true => format!(" fetch first {page_rows} rows with ties"),
             false => String::new(),
         };
-        // Of several rows of one key the last by the cursor counts: it comes last.
-        let newest_last = self.cursor.as_ref().map(Cursor::order).filter(|order| !order.is_empty());
-        let newest_last = newest_last.map(|order| format!(", {order}")).unwrap_or_default();
-        format!("{condition}order by {}{newest_last}{limit}", expressions(&self.key, "q"))
+        let key = expressions(&self.key, "q");
+        let order = match self.newest_last.as_str() {
+            "" => key,
+            newest_last => format!("{key}, {newest_last}"),
+        };
+        format!("{condition}order by {order}{limit}")
     }
 
     /// NULLs satisfy no comparison: behind a position they are not met.
@@ -237,6 +256,6 @@ fn halfway(from: &Position, pass: Pass) -> Result<Position> {
 }
 
 fn ended(from: &Position, pass: Pass) -> Position {
-    let done = pass.opening.map_or_else(|| from.done.clone(), |opening| json!(opening));
+    let done = pass.opening.unwrap_or_else(|| from.done.clone());
     Position { done, pass: None }
 }

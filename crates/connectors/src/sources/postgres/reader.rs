@@ -43,6 +43,8 @@ pub(super) struct Reader {
     pub(super) schema: SchemaRef,
     pub(super) batch_size: usize,
     max_batch_bytes: usize,
+    /// The rows stay on their server.
+    stays: bool,
 }
 
 impl Reader {
@@ -71,6 +73,7 @@ impl Reader {
             schema,
             batch_size: usize::try_from(order.pipeline.batch_size).unwrap_or(1).max(1),
             max_batch_bytes: order.max_batch_bytes,
+            stays: false,
         })
     }
 
@@ -122,9 +125,18 @@ impl Reader {
         format!("select {} from {} {tail}", select_list(&self.columns), self.query)
     }
 
+    /// Rows that stay on their server need no waiting for its disk: a crash would take both or none.
+    pub(super) async fn take_server(&mut self, target: Option<&str>) -> Result<()> {
+        self.stays = target == Some(self.session.server().await?.as_str());
+        Ok(())
+    }
+
     /// Begins a read-only transaction that sees nothing which could still vanish.
     pub(super) async fn begin(&self) -> Result<()> {
-        durable::begin(&self.session).await
+        match self.stays {
+            true => self.session.run("begin isolation level repeatable read read only").await,
+            false => durable::begin(&self.session).await,
+        }
     }
 
     pub(super) async fn end(&self) -> Result<()> {

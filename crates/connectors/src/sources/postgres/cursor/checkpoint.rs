@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use vitrina_core::Position;
 
-use super::opening::Server;
+use crate::sources::postgres::opening::Server;
 
 /// What completed passes established.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Done {
+pub(super) struct Done {
     pub(super) opened_at: Timestamp,
     #[serde(flatten)]
     pub(super) reached: Reached,

@@ -7,26 +7,26 @@
 //! read before only rows of late transactions are read again.
 
 mod checkpoint;
-mod opening;
-mod pending;
 mod rows;
 mod time;
 mod track;
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use jiff::SignedDuration;
-use serde_json::json;
+use serde_json::{Value, json};
 use vitrina_core::{Batch, Error, Pipeline, Position, Reject, Result};
 
+use super::load::Baseline;
+use super::opening;
+use super::pending::Pending;
 use super::reader::Reader;
 use super::recompute::{Recompute, newest_last, nothing};
-pub(super) use checkpoint::Done;
-use checkpoint::{Pass, Reached};
-use pending::{Pending, Place};
+use checkpoint::{Done, Pass, Reached};
 use rows::{RowCursor, no_cursor};
 use time::Kind;
-use track::Track;
+use track::{Range, Track};
 
 pub(super) struct Cursor {
     driver: Driver,
@@ -34,12 +34,17 @@ pub(super) struct Cursor {
     watched: BTreeMap<String, Track>,
     recompute: Recompute,
     names: Vec<String>,
-    /// The same as SQL over the query.
-    order: String,
     key: Vec<String>,
     late_window: SignedDuration,
     pending: Pending,
     finished: bool,
+}
+
+#[async_trait]
+impl Baseline for Cursor {
+    async fn take(&self, reader: &Reader) -> Result<Option<Value>> {
+        Ok(self.opening(reader).await?.map(|opened| json!(opened)))
+    }
 }
 
 /// What is read in the order of the cursor.
@@ -92,17 +97,12 @@ impl Cursor {
             driver,
             watched,
             recompute: Recompute::new(change_key, key, reader, &order)?,
-            order,
             names,
             key: key.to_vec(),
             late_window: SignedDuration::from_secs(pipeline.late_window_seconds),
             pending: Pending::default(),
             finished: false,
         }))
-    }
-
-    pub(super) fn order(&self) -> &str {
-        &self.order
     }
 
     pub(super) async fn read(&mut self, reader: &mut Reader, from: &Position) -> Result<Option<Batch>> {
@@ -166,7 +166,7 @@ impl Cursor {
     }
 
     /// Where the next pass will go on from, if it begins now; `None` when there are no rows.
-    pub(super) async fn opening(&self, reader: &Reader) -> Result<Option<Done>> {
+    async fn opening(&self, reader: &Reader) -> Result<Option<Done>> {
         let driver = match &self.driver {
             Driver::Table(track) => track.greatest(),
             Driver::Query(rows) => rows.greatest(reader),
@@ -215,9 +215,16 @@ impl Cursor {
                 (track, way, before.and_then(|done| done.watched.get(table)))
             }
         };
-        let place = Place { track, way, before: before.zip(reached), since, late_window };
-        let recomputed = self.pending.rows(place, &mut self.recompute, reader).await?;
-        Ok(recomputed.map(|recomputed| recomputed.batch(nothing(reader, from))))
+        if self.pending.is_empty() {
+            let start =
+                before.zip(reached).and_then(|(done, reached)| track.kind.start(done, reached, late_window));
+            let range = Range { way, start, before: reached, since };
+            self.pending.fill(track.page(reader, &range).await?);
+        }
+        let next = self.pending.next(&mut self.recompute, reader).await?;
+        way.position = next.position.or(way.position.take());
+        way.finished = next.last;
+        Ok(next.recomputed.map(|recomputed| recomputed.batch(nothing(reader, from))))
     }
 
     /// Rows that no pass will ever meet are told as rejects, at the end of each.

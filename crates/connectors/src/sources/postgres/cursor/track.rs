@@ -1,15 +1,12 @@
 //! A table read in the order of its cursor, for the keys of the rows that have changed.
 
-use std::collections::{HashSet, VecDeque};
-
-use bytes::BytesMut;
-use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 use vitrina_core::{Error, Result, Watch};
 use vitrina_guard::{ChangeTable, TableColumn, change_table};
 
 use super::checkpoint::{Reached, Way};
-use super::opening::is_since;
 use super::time::Kind;
+use crate::sources::postgres::dirty::{KeysQuery, Page, in_order, other_columns};
+use crate::sources::postgres::opening::is_since;
 use crate::sources::postgres::reader::Reader;
 use crate::sources::postgres::recompute::Key;
 use crate::sql::{OrderedColumn, compare, conditions, expressions, identifier};
@@ -24,27 +21,6 @@ pub(super) struct Track {
     key: Vec<OrderedColumn>,
     /// Leads from the table's key to change keys.
     keys: Option<KeysQuery>,
-}
-
-struct KeysQuery {
-    sql: String,
-    columns: usize,
-}
-
-/// A key that may be dirty, and where its table has been read to once it and all before it are done.
-#[derive(Debug)]
-pub(super) struct Dirty {
-    pub(super) key: Key,
-    pub(super) at: Option<Vec<String>>,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Page {
-    pub(super) dirty: VecDeque<Dirty>,
-    /// Where the table has been read to when all of them are done.
-    pub(super) end: Option<Vec<String>>,
-    /// No other follows.
-    pub(super) last: bool,
 }
 
 /// What of a table a page is taken from.
@@ -84,13 +60,9 @@ impl Track {
         let table = table.map_err(|reason| Error::fix("watch.table", reason))?;
         let mut track = Self::driving(table, 1)?;
         track.order.extend(track.key.clone());
-        track.keys = watch.keys.as_ref().map(|sql| KeysQuery { sql: vitrina_guard::wrap(sql), columns });
+        track.keys = watch.keys.as_ref().map(|sql| KeysQuery::new(sql, columns));
         if track.keys.is_none() && track.key.len() != columns {
-            let message =
-                format!("the key of the watched table {} has not the columns of the change key", watch.table);
-            return Err(Error::fix("watch.key", message).hint(
-                "name as many columns as the change key has, or give `keys`, a query that leads to it",
-            ));
+            return Err(other_columns(watch));
         }
         Ok(track)
     }
@@ -181,65 +153,4 @@ fn ordered_column(column: &TableColumn) -> OrderedColumn {
 fn texts(columns: &[OrderedColumn]) -> String {
     let texts = columns.iter().map(|column| format!("{}::text", column.expression("t")));
     texts.collect::<Vec<_>>().join(", ")
-}
-
-/// Each key once; the last one of those that share a cursor takes the reading behind it.
-fn in_order(found: Vec<(Vec<String>, Key)>) -> VecDeque<Dirty> {
-    let next: Vec<Option<Vec<String>>> =
-        found.iter().skip(1).map(|(at, _)| Some(at.clone())).chain([None]).collect();
-    let (mut dirty, mut seen) = (VecDeque::<Dirty>::with_capacity(found.len()), HashSet::new());
-    for ((at, key), next) in found.into_iter().zip(next) {
-        let at = (next.as_ref() != Some(&at)).then_some(at);
-        match dirty.back_mut() {
-            Some(last) if !seen.insert(key.clone()) => last.at = at.or(last.at.take()),
-            _ => {
-                seen.insert(key.clone());
-                dirty.push_back(Dirty { key, at });
-            }
-        }
-    }
-    dirty
-}
-
-impl KeysQuery {
-    /// The change keys that the keys of one page lead to, each once. Only with all of them done is the page done.
-    async fn lead(&self, found: Vec<(Vec<String>, Key)>, reader: &Reader) -> Result<VecDeque<Dirty>> {
-        if found.is_empty() {
-            return Ok(VecDeque::new());
-        }
-        let changed = TextArray(found.iter().filter_map(|(_, key)| key[0].as_deref()).collect());
-        let names: Vec<String> = (0..self.columns).map(|place| format!("c{place}")).collect();
-        let texts: Vec<String> = names.iter().map(|name| format!("q.{name}::text")).collect();
-        let sql = format!("select distinct {} from {}({})", texts.join(", "), self.sql, names.join(", "));
-        let rows = reader.client().query(&sql, &[&changed]).await.map_err(|error| reader.explain(error))?;
-        let key = |row: &tokio_postgres::Row| (0..self.columns).map(|place| row.get(place)).collect();
-        Ok(rows.iter().map(|row| Dirty { key: key(row), at: None }).collect())
-    }
-}
-
-/// An array as the server reads it from text, of whatever type it takes `$1` for.
-#[derive(Debug)]
-struct TextArray<'a>(Vec<&'a str>);
-
-impl ToSql for TextArray<'_> {
-    fn to_sql(
-        &self,
-        _: &Type,
-        out: &mut BytesMut,
-    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        let quoted = |text: &&str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
-        let all = self.0.iter().map(quoted).collect::<Vec<_>>().join(",");
-        out.extend_from_slice(format!("{{{all}}}").as_bytes());
-        Ok(IsNull::No)
-    }
-
-    fn accepts(_: &Type) -> bool {
-        true
-    }
-
-    fn encode_format(&self, _: &Type) -> Format {
-        Format::Text
-    }
-
-    to_sql_checked!();
 }

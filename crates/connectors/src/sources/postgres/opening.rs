@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use vitrina_core::{Error, Result};
 
-use crate::sources::postgres::reader::Reader;
+use super::reader::Reader;
 
 /// The source at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

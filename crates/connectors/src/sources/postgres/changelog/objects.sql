@@ -1,0 +1,85 @@
+-- What Vitrina keeps in a source whose changes are logged. The log grows with every change of a logged table and
+-- shrinks when all who follow it have read on.
+do $$ begin if to_regnamespace('vitrina') is null then create schema vitrina; end if; end $$;
+
+create table if not exists vitrina.change_log (
+    source text not null,
+    key jsonb not null,
+    -- A long key in an index would make the application's own insert fail.
+    kid bigint not null,
+    op "char" not null,
+    xid xid8 not null default pg_current_xact_id()
+);
+create index if not exists change_log_xid on vitrina.change_log (source, xid);
+create index if not exists change_log_kid on vitrina.change_log (source, kid, xid);
+create index if not exists change_log_truncates on vitrina.change_log (source, xid) where op = 'T';
+
+create table if not exists vitrina.change_sources (
+    source text primary key,
+    relation oid not null,
+    key text[] not null,
+    function text not null,
+    installed_at timestamptz not null default now()
+);
+
+create table if not exists vitrina.change_consumers (
+    installation uuid not null,
+    pipeline uuid not null,
+    snapshot text not null,
+    receipt bigint not null default 1,
+    dropped boolean not null default false,
+    updated_at timestamptz not null default clock_timestamp(),
+    primary key (installation, pipeline)
+);
+
+create table if not exists vitrina.change_pruned (
+    only_row boolean primary key default true check (only_row),
+    below xid8 not null default '0',
+    pruned_at timestamptz not null default clock_timestamp()
+);
+insert into vitrina.change_pruned default values on conflict do nothing;
+
+-- Deletes what every consumer has read, at most once a minute and some rows at a time. One that has been silent
+-- for too long is not waited for any more.
+create or replace function vitrina.prune_changes(p_max_age interval) returns void
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    v_below xid8;
+begin
+    perform from vitrina.change_pruned where pruned_at < clock_timestamp() - interval '1 minute' for update skip locked;
+    if not found then
+        return;
+    end if;
+    update vitrina.change_consumers set dropped = true
+     where not dropped and updated_at < clock_timestamp() - p_max_age;
+    select pg_snapshot_xmin(snapshot::pg_snapshot) into v_below from vitrina.change_consumers where not dropped
+     order by 1 limit 1;
+    v_below := coalesce(v_below, pg_snapshot_xmin(pg_current_snapshot()));
+    update vitrina.change_pruned set below = greatest(below, v_below), pruned_at = clock_timestamp();
+    delete from vitrina.change_log where ctid = any (array(
+        select l.ctid from vitrina.change_sources s
+         cross join lateral (select ctid from vitrina.change_log where source = s.source and xid < v_below limit 50000) l));
+end $$;
+
+-- A consumer tells how far it has come: it will never ask for what was visible in this snapshot. Answers a number
+-- that only grows: a source that has gone back in time gives itself away.
+create or replace function vitrina.consume_changes(
+    p_installation uuid, p_pipeline uuid, p_snapshot text, p_max_age interval) returns bigint
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    v_receipt bigint;
+begin
+    select receipt into v_receipt from vitrina.change_consumers
+     where installation = p_installation and pipeline = p_pipeline and snapshot = p_snapshot and not dropped
+       and updated_at > clock_timestamp() - interval '1 minute';
+    if not found then
+        insert into vitrina.change_consumers as c (installation, pipeline, snapshot)
+        values (p_installation, p_pipeline, p_snapshot)
+        on conflict (installation, pipeline) do update
+           set snapshot = excluded.snapshot, receipt = c.receipt + 1, dropped = false, updated_at = clock_timestamp()
+        returning receipt into v_receipt;
+    end if;
+    perform vitrina.prune_changes(p_max_age);
+    return v_receipt;
+end $$;
+revoke all on function vitrina.prune_changes(interval), vitrina.consume_changes(uuid, uuid, text, interval) from public;

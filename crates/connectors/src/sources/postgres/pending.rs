@@ -1,0 +1,46 @@
+//! Dirty keys that a page has named and that are still to be read.
+
+use vitrina_core::Result;
+
+use super::dirty::Page;
+use super::reader::Reader;
+use super::recompute::{Key, Recompute, Recomputed};
+
+#[derive(Default)]
+pub(super) struct Pending {
+    page: Page,
+}
+
+/// The rows of some dirty keys.
+pub(super) struct Next {
+    /// `None` when the page had no keys.
+    pub(super) recomputed: Option<Recomputed>,
+    /// Where the feed has been read to with them.
+    pub(super) position: Option<Vec<String>>,
+    /// Nothing follows.
+    pub(super) last: bool,
+}
+
+impl Pending {
+    /// All keys of the page have been read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.page.dirty.is_empty()
+    }
+
+    pub(super) fn fill(&mut self, page: Page) {
+        self.page = page;
+    }
+
+    pub(super) async fn next(&mut self, recompute: &mut Recompute, reader: &mut Reader) -> Result<Next> {
+        let some = self.page.dirty.iter().take(reader.batch_size);
+        let keys: Vec<Key> = some.map(|dirty| dirty.key.clone()).collect();
+        let recomputed = match keys.as_slice() {
+            [] => None,
+            keys => Some(recompute.read(keys, reader).await?),
+        };
+        let read = recomputed.as_ref().map_or(0, |recomputed| recomputed.keys);
+        let done = self.page.dirty.drain(..read).filter_map(|dirty| dirty.at).next_back();
+        let end = self.page.end.take_if(|_| self.page.dirty.is_empty());
+        Ok(Next { recomputed, position: end.or(done), last: self.is_empty() && self.page.last })
+    }
+}

@@ -1,0 +1,297 @@
+//! The change log: what it names, what it does not vouch for, and who may follow it.
+
+use serde_json::{Value, json};
+use vitrina_connectors::sources::changelog::{Desk, Logged};
+use vitrina_core::PipelineId;
+
+use crate::stage::Stage;
+
+/// The statements that `vitrina changelog install` prints, applied.
+async fn install(stage: &Stage, table: &str, key: &[&str]) -> Logged {
+    let desk = desk(stage).await;
+    let key: Vec<String> = key.iter().map(|&name| name.to_owned()).collect();
+    let logged = desk.logged(table, &key).await.unwrap();
+    let statements = desk.install(&logged, "postgres").await.unwrap();
+    assert!(!statements.is_empty());
+    desk.apply(&statements).await.unwrap();
+    assert_eq!(desk.install(&logged, "postgres").await.unwrap(), Vec::<String>::new(), "once is enough");
+    logged
+}
+
+async fn desk(stage: &Stage) -> Desk {
+    Desk::open(stage.settings("desk").connections.get("content").unwrap()).await.unwrap()
+}
+
+fn followed(changes: &Value) -> Value {
+    let mut config = json!({"mode": "incremental", "capture": "changelog", "batch_size": 10});
+    for (field, value) in changes.as_object().unwrap() {
+        config[field] = value.clone();
+    }
+    config
+}
+
+async fn with_log(films: i32) -> (Stage, PipelineId) {
+    let stage = Stage::with_films(films).await;
+    install(&stage, "content.film", &["id"]).await;
+    let id = stage.pipeline(followed(&json!({}))).await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+    (stage, id)
+}
+
+#[tokio::test]
+async fn inserts_updates_deletes_and_moved_keys_arrive_whatever_the_clock_says() {
+    let (stage, id) = with_log(50).await;
+    stage
+        .db
+        .execute(
+            "insert into content.film (id, title, modified) values (51, 'Old stamp', '1990-01-01');
+             update content.film set title = 'Same stamp' where id in (3, 4);
+             update content.film set id = 1007 where id = 7;
+             delete from content.film where id between 20 and 24",
+        )
+        .await;
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_written, run.rows_deleted, stage.differences().await), (4, 6, 0));
+    let idle = stage.succeed(id).await;
+    assert_eq!((idle.rows_read, idle.batches), (0, 0));
+}
+
+#[tokio::test]
+async fn a_transaction_belongs_to_one_window_however_long_it_runs() {
+    let (stage, id) = with_log(20).await;
+    let late = stage.db.client().await;
+    late.batch_execute(
+        "begin; savepoint a; update content.film set title = 'late' where id = 2; release a; select 1",
+    )
+    .await
+    .unwrap();
+    for film in 3..6 {
+        stage.db.execute(&format!("update content.film set title = 'soon' where id = {film}")).await;
+        assert_eq!(stage.succeed(id).await.rows_read, 1);
+    }
+    late.batch_execute("commit").await.unwrap();
+    assert_eq!(stage.succeed(id).await.rows_read, 1);
+    assert_eq!(stage.differences().await, 0);
+    let undone = stage.db.client().await;
+    undone.batch_execute("begin; update content.film set title = 'never'; rollback").await.unwrap();
+    assert_eq!(stage.succeed(id).await.rows_read, 0);
+}
+
+#[tokio::test]
+async fn a_large_window_is_read_in_pages_and_resumed_where_it_was_left() {
+    let (stage, id) = with_log(300).await;
+    stage
+        .db
+        .execute("update content.film set title = 'new'; update etl.etl_pipelines set batch_size = 7")
+        .await;
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_read, run.rows_written), (300, 300));
+    assert!(run.batches >= 43, "{}", run.batches);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn keys_of_several_columns_and_awkward_types_are_named_exactly() {
+    let stage = Stage::with_films(0).await;
+    stage
+        .db
+        .execute(
+            "create table content.show (day date, at time, place text, seats numeric, primary key (day, at, place));
+             create table analytics.show (day date, at time, place text, seats numeric, primary key (day, at, place))",
+        )
+        .await;
+    install(&stage, "content.show", &["day", "at", "place"]).await;
+    let query = "select day, at, place, seats from content.show";
+    let id = stage
+        .pipeline(followed(
+            &json!({"source_query": query, "target_table": "analytics.show", "delete_limit": 1}),
+        ))
+        .await;
+    stage.succeed(id).await;
+    let writer = stage.db.client().await;
+    writer
+        .batch_execute(
+            "set datestyle = 'German'; set timezone = 'Asia/Tokyo';
+             insert into content.show values ('03.02.2026', '10:30', 'Зал \"1\", {left}', 10), ('04.02.2026', '23:59:59.5', E'a\\\\b\\tc', 1.50)",
+        )
+        .await
+        .unwrap();
+    assert_eq!(stage.succeed(id).await.rows_written, 2);
+    writer
+        .batch_execute(
+            "update content.show set seats = 9; delete from content.show where seats = 9 and place like 'a%'",
+        )
+        .await
+        .unwrap();
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_written, run.rows_deleted), (1, 1));
+}
+
+#[tokio::test]
+async fn an_aggregate_and_a_join_follow_every_table_they_are_made_of() {
+    let stage = Stage::with_films(30).await;
+    stage
+        .db
+        .execute(
+            "create table content.rating (film_id int, person int, score int, primary key (film_id, person));
+             create table content.actor (id int primary key, name text);
+             create table content.role (film_id int, actor_id int, primary key (film_id, actor_id));
+             insert into content.rating select f.id, p, (f.id + p) % 10 from content.film f, generate_series(1, 3) p;
+             insert into content.actor select n, 'Actor ' || n from generate_series(1, 5) n;
+             insert into content.role select id, 1 + id % 5 from content.film",
+        )
+        .await;
+    for (table, key) in [
+        ("content.film", "id"),
+        ("content.rating", "film_id"),
+        ("content.role", "film_id"),
+        ("content.actor", "id"),
+    ] {
+        install(&stage, table, &[key]).await;
+    }
+    let query = "select f.id, coalesce(min(a.name), f.title) as title, avg(r.score)::numeric(3,1) as rating, f.modified
+        from content.film f left join content.rating r on r.film_id = f.id
+        left join content.role o on o.film_id = f.id left join content.actor a on a.id = o.actor_id group by f.id";
+    let id = stage
+        .pipeline(followed(&json!({"source_query": query, "watch": [
+            {"table": "content.rating", "key": ["film_id"]},
+            {"table": "content.role", "key": ["film_id"]},
+            {"table": "content.actor", "key": ["id"], "keys": "select film_id from content.role where actor_id = any($1)"},
+        ]})))
+        .await;
+    stage.succeed(id).await;
+    let stale = format!(
+        "with mart as (select id, title, rating, modified from analytics.film), source as ({query})
+         select (select count(*) from (table mart except all table source) a) + (select count(*) from (table source except all table mart) b)"
+    );
+    for change in [
+        "delete from content.rating where film_id = 3",
+        "update content.rating set film_id = 5, person = 77 where film_id = 4 and person = 1",
+        "update content.actor set name = 'Changed' where id = 2",
+        "delete from content.role where film_id = 9",
+        "insert into content.role values (9, 3), (10, 4)",
+    ] {
+        stage.db.execute(change).await;
+        let run = stage.succeed(id).await;
+        assert!((1..=10).contains(&run.rows_read), "{change}: {} rows read", run.rows_read);
+        assert_eq!(stage.db.value::<i64>(&stale).await, 0, "{change}");
+    }
+}
+
+/// Each of these may have passed the log by.
+#[tokio::test]
+async fn what_the_log_cannot_vouch_for_is_loaded_anew() {
+    for doubt in [
+        "truncate content.film; insert into content.film (id, title) select n, 'Again' from generate_series(2, 30) n",
+        "alter table content.film disable trigger user; delete from content.film where id = 2; alter table content.film enable trigger user;
+         do $$ declare t record; begin for t in select tgname, pg_get_triggerdef(oid) as def from pg_trigger where tgrelid = 'content.film'::regclass and tgname like 'vitrina%insert' loop
+            execute 'drop trigger ' || t.tgname || ' on content.film'; execute t.def; end loop; end $$",
+        "alter table content.film disable trigger user; delete from content.film where id = 2; alter table content.film enable trigger user",
+        "update vitrina.change_consumers set dropped = true",
+        "delete from vitrina.change_consumers",
+        "update vitrina.change_consumers set receipt = 0",
+        "update vitrina.change_pruned set below = pg_snapshot_xmax(pg_current_snapshot())",
+        "update etl.etl_state set checkpoint = jsonb_set(checkpoint, '{position,done,server}', '\"another/1\"')",
+        "update etl.etl_state set checkpoint = jsonb_set(checkpoint, '{position,done,snapshot}', '\"999999999:999999999:\"')",
+    ] {
+        let (stage, id) = with_log(30).await;
+        stage.db.execute(doubt).await;
+        let run = stage.succeed(id).await;
+        assert!(run.rows_read >= 29, "{doubt}: {} rows read", run.rows_read);
+        assert_eq!(stage.differences().await, 0, "{doubt}");
+        stage.db.execute("update content.film set title = 'after' where id = 3").await;
+        assert_eq!(stage.succeed(id).await.rows_read, 1, "{doubt}");
+    }
+}
+
+#[tokio::test]
+async fn a_log_whose_triggers_are_missing_is_refused_until_they_are_back() {
+    let (stage, id) = with_log(10).await;
+    stage.db.execute("alter table content.film disable trigger user").await;
+    let (code, message) = stage.fail(id).await;
+    assert_eq!(code, "changelog.not_installed");
+    assert!(message.contains("vitrina changelog install content.film --key id"), "{message}");
+    stage
+        .db
+        .execute("delete from content.film where id = 5; alter table content.film enable trigger user")
+        .await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn partitions_are_logged_themselves_and_a_new_one_is_not_trusted_before_it_is() {
+    let stage = Stage::with_films(0).await;
+    stage
+        .db
+        .execute(
+            "drop table content.film;
+             create table content.film (id int primary key, title text, rating numeric(3,1), modified timestamptz not null default now()) partition by range (id);
+             create table content.film_1 partition of content.film for values from (0) to (100);
+             create table content.film_2 partition of content.film for values from (100) to (200)",
+        )
+        .await;
+    stage.add_films(1, 150).await;
+    install(&stage, "content.film", &["id"]).await;
+    let id = stage.pipeline(followed(&json!({}))).await;
+    stage.succeed(id).await;
+    stage.db.execute("update content.film set title = 'by the parent' where id in (5, 105); update content.film_2 set title = 'by the partition' where id = 106; update content.film set id = 180 + id where id = 8").await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+    stage
+        .db
+        .execute(
+            "create table content.film_3 (like content.film including all); insert into content.film_3 (id, title) values (250, 'attached');
+             alter table content.film attach partition content.film_3 for values from (200) to (300)",
+        )
+        .await;
+    assert_eq!(stage.fail(id).await.0, "changelog.not_installed");
+    install(&stage, "content.film", &["id"]).await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn the_log_is_pruned_behind_its_slowest_follower() {
+    let (stage, id) = with_log(20).await;
+    stage.db.execute("update content.film set title = 'new'").await;
+    stage.succeed(id).await;
+    let aged = "update vitrina.change_pruned set pruned_at = now() - interval '1 hour';
+                update vitrina.change_consumers set updated_at = now() - interval '10 minutes'";
+    stage.db.execute(aged).await;
+    assert!(stage.count("vitrina.change_log").await >= 20);
+    stage.db.execute("update content.film set title = 'newer' where id = 1").await;
+    stage.succeed(id).await;
+    assert_eq!(stage.count("vitrina.change_log").await, 1, "the last window may be read again");
+    stage.db.execute("insert into vitrina.change_consumers (installation, pipeline, snapshot) values (gen_random_uuid(), gen_random_uuid(), '1:1:')").await;
+    stage.db.execute("update content.film set title = 'newest'").await;
+    stage.succeed(id).await;
+    stage.db.execute(aged).await;
+    stage.succeed(id).await;
+    assert!(stage.count("vitrina.change_log").await > 20, "someone has not read them yet");
+}
+
+#[tokio::test]
+async fn without_a_log_the_run_says_what_to_apply() {
+    let stage = Stage::with_films(3).await;
+    let id = stage.pipeline(followed(&json!({}))).await;
+    assert_eq!(stage.fail(id).await.0, "changelog.not_installed");
+    install(&stage, "content.film", &["id"]).await;
+    stage.db.execute("update etl.etl_pipelines set source_query = 'select max(id) as id, title, max(rating) as rating, max(modified) as modified from content.film group by title'").await;
+    let (code, message) = stage.fail(id).await;
+    assert_eq!(code, "changelog.no_table");
+    assert!(message.contains("id is not a plain column"), "{message}");
+}
+
+#[tokio::test]
+async fn a_removed_log_leaves_nothing_at_the_table() {
+    let (stage, _) = with_log(3).await;
+    let desk = desk(&stage).await;
+    let logged = desk.logged("content.film", &["id".to_owned()]).await.unwrap();
+    assert_eq!(desk.tables().await.unwrap().len(), 1);
+    desk.apply(&desk.remove(&logged).await.unwrap()).await.unwrap();
+    assert_eq!(desk.tables().await.unwrap().len(), 0);
+    assert_eq!(stage.count("pg_trigger where tgname like 'vitrina%'").await, 0);
+    stage.db.execute("update content.film set title = 'free'").await;
+}
