@@ -14,4 +14,5 @@ mod rejects;
 mod remote;
 mod sources;
 mod stage;
+mod storm;
 mod toy;

@@ -1,0 +1,274 @@
+//! The specification of "never lose a change": twelve writers at once, runners that die, and three marts that must
+//! equal their recomputation. The same storm must find the faults that are put into the checkpoints by hand.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use vitrina_connectors::sources::changelog::Desk;
+use vitrina_core::{OnActive, PipelineId};
+use vitrina_runner::{Runner, RunnerSettings};
+use vitrina_store::RunRequest;
+
+use crate::stage::Stage;
+
+const FILM: &str = "select id, title, n, modified from content.film where not hidden";
+const CAST: &str = "select f.id, f.title, string_agg(a.name, ', ' order by a.name, r.id) as actors
+    from content.film f left join content.role r on r.film_id = f.id and not r.hidden left join content.actor a on a.id = r.actor_id
+    where not f.hidden group by f.id, f.title";
+const RATING: &str = "select film_id, sum(score) as score, count(*) as ratings from content.rating where not hidden group by film_id";
+
+const WRITERS: usize = 12;
+
+struct Storm {
+    stage: Stage,
+    pipelines: Vec<PipelineId>,
+    /// Clocks may be wrong, rows deleted and keys moved.
+    any_clock: bool,
+}
+
+/// A fault that is put into the checkpoint after every run.
+type Sabotage = Option<&'static str>;
+
+impl Storm {
+    async fn by_cursor(late_window_seconds: i64) -> Self {
+        let mut storm = Self::begin(false).await;
+        let cursor = json!({"incremental_key": "modified", "late_window_seconds": late_window_seconds});
+        let actors = "select film_id from content.role where actor_id = any($1)";
+        storm.add("film", FILM, &cursor, &json!({"incremental_id_key": "id"})).await;
+        storm.add("cast_list", CAST, &cursor, &json!({"incremental_id_key": "id", "source_table": "content.film", "watch": [
+            {"table": "content.role", "key": ["film_id"]}, {"table": "content.actor", "key": ["id"], "keys": actors}]})).await;
+        storm
+            .add(
+                "film_rating",
+                RATING,
+                &cursor,
+                &json!({"incremental_id_key": "id", "source_table": "content.rating"}),
+            )
+            .await;
+        storm
+    }
+
+    async fn by_changelog() -> Self {
+        let mut storm = Self::begin(true).await;
+        for (table, key) in [("film", "id"), ("role", "film_id"), ("actor", "id"), ("rating", "film_id")] {
+            let desk = Desk::open(storm.settings("desk").connections.get("content").unwrap()).await.unwrap();
+            let logged = desk.logged(&format!("content.{table}"), &[key.to_owned()]).await.unwrap();
+            desk.apply(&desk.install(&logged, "postgres").await.unwrap()).await.unwrap();
+        }
+        let log = json!({"capture": "changelog"});
+        let actors = "select film_id from content.role where actor_id = any($1)";
+        storm.add("film", FILM, &log, &json!({})).await;
+        storm.add("cast_list", CAST, &log, &json!({"watch": [
+            {"table": "content.role", "key": ["film_id"]}, {"table": "content.actor", "key": ["id"], "keys": actors}]})).await;
+        storm.add("film_rating", RATING, &log, &json!({})).await;
+        storm
+    }
+
+    async fn begin(any_clock: bool) -> Self {
+        let stage = Stage::empty().await;
+        stage.db.execute(include_str!("storm.sql")).await;
+        Self { stage, pipelines: Vec::new(), any_clock }
+    }
+
+    async fn add(&mut self, mart: &str, query: &str, capture: &Value, more: &Value) {
+        let query = if mart == "film" { query.to_owned() } else { format!("select * from ({query}) rows") };
+        let mut config = json!({
+            "name": mart, "source_query": query, "target_table": format!("analytics.{mart}"), "mode": "incremental",
+            "batch_size": 7, "delete_limit": 1.0,
+        });
+        for (field, value) in capture.as_object().unwrap().iter().chain(more.as_object().unwrap()) {
+            config[field] = value.clone();
+        }
+        if mart == "film" {
+            self.stage.db.execute("alter table analytics.film add modified timestamptz").await;
+        }
+        let id = self.stage.pipeline(config).await;
+        self.pipelines.push(id);
+    }
+
+    fn settings(&self, name: &str) -> RunnerSettings {
+        RunnerSettings {
+            poll_interval: Duration::from_millis(50),
+            lease: Duration::from_secs(1),
+            ..self.stage.settings(name)
+        }
+    }
+
+    async fn write(&self, seconds: f64) -> JoinSet<()> {
+        let mut writers = JoinSet::new();
+        for _ in 0..WRITERS {
+            let client = self.stage.db.client().await;
+            let call = format!("call storm.work({seconds}, {})", self.any_clock);
+            writers.spawn(async move { client.batch_execute(&call).await.unwrap() });
+        }
+        writers
+    }
+
+    async fn request_all(&self) {
+        for id in &self.pipelines {
+            self.stage.store.request_run(*id, OnActive::Join, &RunRequest::default()).await.unwrap();
+        }
+    }
+
+    /// One run of each pipeline, to its end; then the fault.
+    async fn pass(&self, sabotage: Sabotage) {
+        self.request_all().await;
+        self.stage.drain(self.settings("tester")).await;
+        if let Some(fault) = sabotage {
+            self.stage.db.execute(&format!("update etl.etl_state set checkpoint = {fault} where checkpoint #> '{{position,done}}' is not null")).await;
+        }
+    }
+
+    /// Writers write, and meanwhile one pass follows the other.
+    async fn round(&self, seconds: f64, sabotage: Sabotage) {
+        let mut writers = self.write(seconds).await;
+        while any_left(&mut writers) {
+            self.pass(sabotage).await;
+            self.probe().await;
+        }
+        self.pass(sabotage).await;
+        self.pass(sabotage).await;
+    }
+
+    /// In one snapshot: no mart is ahead of its source, and none is empty.
+    async fn probe(&self) {
+        let ahead = "select (select count(*) from analytics.film m join content.film f using (id) where m.n > f.n), (select count(*) > 0 from analytics.film)";
+        let row = &self.stage.db.texts(ahead).await[0];
+        assert_eq!(row[..], [Some("0".to_owned()), Some("t".to_owned())]);
+    }
+
+    /// Rows of each mart that are missing, stale or ghosts.
+    async fn wrong(&self) -> Vec<(&'static str, i64)> {
+        let mut wrong = Vec::new();
+        for (mart, query) in [("film", FILM), ("cast_list", CAST), ("film_rating", RATING)] {
+            let columns = match mart {
+                "film" => "id, title, n, modified",
+                "cast_list" => "id, title, actors",
+                _ => "film_id, score, ratings",
+            };
+            let sql = format!(
+                "with mart as (select {columns} from analytics.{mart}), source as (select {columns} from ({query}) q)
+                 select (select count(*) from (table mart except all table source) a) + (select count(*) from (table source except all table mart) b)"
+            );
+            let count: i64 = self.stage.db.value(&sql).await;
+            if count > 0 {
+                wrong.push((mart, count));
+            }
+        }
+        wrong
+    }
+
+    /// Two runners of which one dies every now and then, while all pipelines are asked to run all the time.
+    async fn chaos(&self, seconds: f64) {
+        let mut writers = self.write(seconds).await;
+        let (mut runners, shutdown) = (Vec::new(), CancellationToken::new());
+        while any_left(&mut writers) {
+            if runners.len() > 1 {
+                let mut doomed: JoinSet<()> = runners.remove(0);
+                doomed.abort_all();
+                while doomed.join_next().await.is_some() {}
+            }
+            let runner =
+                Runner::new(self.settings(&format!("runner {}", runners.len())), self.stage.store.clone());
+            let (mut tasks, token) = (JoinSet::new(), shutdown.clone());
+            tasks.spawn(async move { runner.run(token).await.unwrap() });
+            runners.push(tasks);
+            let breath = tokio::time::sleep(Duration::from_millis(400));
+            tokio::pin!(breath);
+            loop {
+                tokio::select! {
+                    () = &mut breath => break,
+                    () = self.request_all() => self.probe_quietly().await,
+                }
+            }
+        }
+        shutdown.cancel();
+        for mut runner in runners {
+            while runner.join_next().await.is_some() {}
+        }
+        self.stage.expire_leases().await;
+        self.pass(None).await;
+        self.pass(None).await;
+    }
+
+    async fn probe_quietly(&self) {
+        tokio::task::yield_now().await;
+        if self.stage.count("analytics.film").await > 0 {
+            self.probe().await;
+        }
+    }
+
+    async fn no_run_has_failed(&self) {
+        let failed = self
+            .stage
+            .db
+            .texts("select error_code, error from etl.etl_runs where status = 'FAILED' limit 3")
+            .await;
+        assert!(failed.is_empty(), "{failed:?}");
+    }
+}
+
+/// Some of the tasks are still at work; none of those that ended has failed.
+fn any_left(tasks: &mut JoinSet<()>) -> bool {
+    while let Some(ended) = tasks.try_join_next() {
+        ended.unwrap();
+    }
+    !tasks.is_empty()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_the_change_log_nothing_is_missing_stale_or_a_ghost_whatever_the_clocks_say() {
+    let storm = Storm::by_changelog().await;
+    storm.pass(None).await;
+    for _ in 0..2 {
+        storm.round(2.0, None).await;
+        assert_eq!(storm.wrong().await, []);
+    }
+    storm.chaos(4.0).await;
+    assert_eq!(storm.wrong().await, []);
+    storm.no_run_has_failed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_cursors_nothing_is_missing_or_stale_while_transactions_are_shorter_than_the_window() {
+    let storm = Storm::by_cursor(15).await;
+    storm.pass(None).await;
+    for _ in 0..2 {
+        storm.round(2.0, None).await;
+        assert_eq!(storm.wrong().await, []);
+    }
+    storm.chaos(4.0).await;
+    assert_eq!(storm.wrong().await, []);
+    storm.no_run_has_failed().await;
+}
+
+/// The storm would be no proof if it could not see these.
+async fn sees(storm: Storm, sabotage: Sabotage) {
+    storm.pass(sabotage).await;
+    for _ in 0..10 {
+        storm.round(2.0, sabotage).await;
+        if !storm.wrong().await.is_empty() {
+            return;
+        }
+    }
+    panic!("the fault was not noticed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_storm_sees_a_late_window_that_is_switched_off() {
+    sees(Storm::by_cursor(0).await, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_storm_sees_a_fence_that_moves_while_a_pass_is_under_way() {
+    let renewed = "jsonb_set(checkpoint, '{position,done,server,xmin}', to_jsonb(pg_snapshot_xmin(pg_current_snapshot())::text::numeric))";
+    sees(Storm::by_cursor(15).await, Some(renewed)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_storm_sees_a_window_that_begins_at_the_highest_finished_transaction() {
+    let highest = "jsonb_set(checkpoint, '{position,done,snapshot}', to_jsonb(regexp_replace(checkpoint #>> '{position,done,snapshot}', '^[0-9]+:([0-9]+):.*$', '\\1:\\1:')))";
+    sees(Storm::by_changelog().await, Some(highest)).await;
+}
