@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backfill, completions, config, demo, doctor, mart, rejects, roles, run, runs, serve, status, up,
+    backfill, changelog, completions, config, demo, doctor, mart, rejects, roles, run, runs, serve, status,
+    up,
 };
 use crate::output::Format;
 
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     Runs(runs::Args),
     /// What a pipeline's mart lacks to take its rows, as SQL; executed only when asked
     Mart(mart::Args),
+    /// The log of changes in a source: what its owner applies, and who follows it
+    Changelog(changelog::Args),
     /// Rows of a pipeline that were refused: see them, let them pass, read them again, forget them
     Rejects(rejects::Args),
     /// Read rows again by their keys; the checkpoint stays where it is

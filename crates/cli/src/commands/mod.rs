@@ -1,6 +1,7 @@
 //! One file per command. Each takes its arguments and the context, and answers with an exit code.
 
 pub(crate) mod backfill;
+pub(crate) mod changelog;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
@@ -33,6 +34,7 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Run(args) => run::run(&args, &context).await,
         Command::Status(args) => status::run(&args, &context).await,
         Command::Runs(args) => runs::run(&args, &context).await,
+        Command::Changelog(args) => Box::pin(changelog::run(&args, &context)).await,
         Command::Mart(args) => Box::pin(mart::run(&args, &context)).await,
         Command::Backfill(args) => backfill::run(&args, &context).await,
         Command::Rejects(args) => rejects::run(&args, &context).await,
