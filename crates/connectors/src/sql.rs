@@ -48,6 +48,30 @@ impl OrderedColumn {
     }
 }
 
+impl OrderedColumn {
+    /// Values of the column as one array.
+    pub(crate) fn values<'a>(&self, texts: impl Iterator<Item = &'a str>) -> String {
+        let array = literal(&array(texts));
+        if self.as_text { array } else { format!("{array}::{}[]", self.type_name) }
+    }
+}
+
+/// An array as Postgres reads it from text.
+pub(crate) fn array<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let mut array = String::from("{");
+    for (place, text) in texts.enumerate() {
+        array.push_str(if place == 0 { "\"" } else { ",\"" });
+        for character in text.chars() {
+            if matches!(character, '"' | '\\') {
+                array.push('\\');
+            }
+            array.push(character);
+        }
+        array.push('"');
+    }
+    array + "}"
+}
+
 /// `a, b` of an alias, for ORDER BY and row comparison.
 pub(crate) fn expressions(columns: &[OrderedColumn], alias: &str) -> String {
     columns.iter().map(|column| column.expression(alias)).collect::<Vec<_>>().join(", ")

@@ -1,14 +1,16 @@
 //! Staged rows into the mart: what has vanished goes first, so that it cannot stand in the way of what comes;
 //! then all that is new or differs, at once or, when a row is to blame, by halves until it is found.
 
-use arrow_array::RecordBatch;
-use vitrina_core::{Commit, Error, Outcome, Reject, Result};
+use std::collections::HashSet;
+
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use vitrina_core::{Batch, Commit, Error, Outcome, Reject, Result};
 
 use super::put::Care;
 use super::statements::{self, Find, REFUSED};
 use super::trouble::{Tried, Trouble};
 use super::{PostgresSink, duplicates};
-use crate::arrow_text::key_json;
+use crate::arrow_text::texts;
 use crate::sql::{identifier, literal};
 
 /// What a merge did.
@@ -147,14 +149,16 @@ impl PostgresSink {
     }
 
     /// The keys of a scope, without those that have a NULL and so are in no mart.
-    pub(super) fn scope_keys(&self, keys: &RecordBatch, columns: &[String]) -> Result<Vec<Vec<String>>> {
-        let mut all = Vec::new();
-        for row in 0..keys.num_rows() {
-            let key = key_json(keys, columns, row)?;
-            let texts = key.as_array().into_iter().flatten().map(|part| part.as_str().map(str::to_owned));
-            all.extend(texts.collect::<Option<Vec<String>>>());
-        }
-        Ok(all)
+    /// A change key that is the whole key and came back has nothing to delete, and most do come back.
+    pub(super) fn scope_keys(&self, batch: &Batch, keys: &RecordBatch) -> Result<Vec<Vec<String>>> {
+        let columns: Vec<String> = keys.schema().fields().iter().map(|field| field.name().clone()).collect();
+        let came_back = match columns == self.mart.key {
+            true => whole_keys(&batch.rows, &columns)?.collect::<Result<HashSet<_>>>()?,
+            false => HashSet::new(),
+        };
+        let in_scope = whole_keys(keys, &columns)?;
+        let left = in_scope.filter(|key| key.as_ref().map_or(true, |key| !came_back.contains(key)));
+        left.collect()
     }
 
     /// Keys that are equal only to the database. Where bytes tell, the batch has been looked through already.
@@ -205,4 +209,16 @@ impl PostgresSink {
 
 fn place(number: u64) -> String {
     format!("({},{})", number / PLACES_A_BLOCK, number % PLACES_A_BLOCK)
+}
+
+/// The keys of rows as texts, without those that have a NULL.
+fn whole_keys<'a>(
+    rows: &'a RecordBatch,
+    columns: &'a [String],
+) -> Result<impl Iterator<Item = Result<Vec<String>>> + 'a> {
+    let missing = |name: &String| Error::bug("sink.scope", format!("a batch has no column {name:?}"));
+    let find = |name: &String| rows.column_by_name(name).ok_or_else(|| missing(name));
+    let arrays: Vec<&ArrayRef> = columns.iter().map(find).collect::<Result<_>>()?;
+    let whole = move |row: &usize| arrays.iter().all(|array| array.is_valid(*row));
+    Ok((0..rows.num_rows()).filter(whole).map(move |row| texts(rows, columns, row)))
 }

@@ -292,11 +292,11 @@ impl PostgresSink {
 
     async fn delete_scope(&mut self, batch: &Batch, commit: &Commit, outcome: &mut Outcome) -> Tried<()> {
         let Scope::Keys(keys) = &batch.scope else { return Ok(()) };
-        let columns: Vec<String> = keys.schema().fields().iter().map(|field| field.name().clone()).collect();
-        let scope = self.scope_keys(keys, &columns)?;
+        let scope = self.scope_keys(batch, keys)?;
         if scope.is_empty() {
             return Ok(());
         }
+        let columns: Vec<String> = keys.schema().fields().iter().map(|field| field.name().clone()).collect();
         self.fill_keys(statements::SCOPE, &columns, &scope).await?;
         let names: Vec<&str> = columns.iter().map(String::as_str).collect();
         let shape = self.shape()?;

@@ -8,6 +8,7 @@ use vitrina_core::{Error, Result, Watch};
 
 use super::reader::Reader;
 use super::recompute::Key;
+use crate::sql::array;
 
 /// A key that may be dirty, and where its table has been read to once it and all before it are done.
 #[derive(Debug)]
@@ -91,9 +92,7 @@ impl ToSql for TextArray<'_> {
         _: &Type,
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        let quoted = |text: &&str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
-        let all = self.0.iter().map(quoted).collect::<Vec<_>>().join(",");
-        out.extend_from_slice(format!("{{{all}}}").as_bytes());
+        out.extend_from_slice(array(self.0.iter().copied()).as_bytes());
         Ok(IsNull::No)
     }
 

@@ -113,9 +113,17 @@ impl Recompute {
         let (whole, with_null): (Vec<&Key>, Vec<&Key>) =
             keys.iter().partition(|key| key.iter().all(Option::is_some));
         let mut conditions: Vec<String> = with_null.iter().map(|key| self.same(key)).collect();
-        if !whole.is_empty() {
-            let rows = whole.iter().map(|key| format!("({})", self.values(key))).collect::<Vec<_>>();
-            conditions.push(format!("({columns}) in ({})", rows.join(", ")));
+        match self.change_key.as_slice() {
+            _ if whole.is_empty() => {}
+            // One literal is read faster than a thousand.
+            [column] => {
+                let values = whole.iter().filter_map(|key| key[0].as_deref());
+                conditions.push(format!("{columns} = any ({})", column.values(values)));
+            }
+            _ => {
+                let rows = whole.iter().map(|key| format!("({})", self.values(key))).collect::<Vec<_>>();
+                conditions.push(format!("({columns}) in ({})", rows.join(", ")));
+            }
         }
         format!("where {}{}", conditions.join(" or "), self.newest_last)
     }
