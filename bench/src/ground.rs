@@ -92,6 +92,11 @@ impl Ground {
         Ok(started.elapsed())
     }
 
+    /// Where the server writes its log.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.cluster.directory().join("log")
+    }
+
     pub(crate) fn timed_sql(&self, statement: &str) -> Result<Duration> {
         let started = Instant::now();
         self.sql(statement)?;

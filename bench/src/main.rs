@@ -7,6 +7,7 @@ mod pgcopy;
 mod plot;
 mod report;
 mod runner_process;
+mod ticks;
 mod workloads;
 
 use anyhow::{Context, Result};
@@ -25,10 +26,12 @@ async fn main() -> Result<()> {
         .filter(|workload| only.as_deref().is_none_or(|only| only == workload.name))
         .collect();
     let with_codec = only.as_deref().is_none_or(|only| only == pgcopy::NAME);
-    let known = workloads::ALL.iter().map(|workload| workload.name).chain([pgcopy::NAME]);
+    let of_following: Vec<_> =
+        ticks::NAMES.into_iter().filter(|name| only.as_deref().is_none_or(|only| only == *name)).collect();
+    let known = workloads::ALL.iter().map(|workload| workload.name).chain(ticks::NAMES).chain([pgcopy::NAME]);
     let known = known.collect::<Vec<_>>().join(", ");
     anyhow::ensure!(
-        !chosen.is_empty() || with_codec,
+        !chosen.is_empty() || !of_following.is_empty() || with_codec,
         "no workload is called {:?}: one of {known}",
         only.unwrap_or_default()
     );
@@ -38,6 +41,10 @@ async fn main() -> Result<()> {
     for workload in chosen {
         eprintln!("{} …", workload.name);
         results.push(workload.measure(&ground, batch_size).await.with_context(|| workload.name)?);
+    }
+    for name in of_following {
+        eprintln!("{name} …");
+        results.push(ticks::measure(name, &ground, scale).await.context(name)?);
     }
     if with_codec {
         eprintln!("{} …", pgcopy::NAME);

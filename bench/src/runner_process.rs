@@ -20,12 +20,18 @@ pub(crate) struct Usage {
 
 impl RunnerProcess {
     pub(crate) fn start(url: &str) -> Result<Self> {
+        Self::start_reading(url, url)
+    }
+
+    /// The source under another login.
+    pub(crate) fn start_reading(url: &str, source: &str) -> Result<Self> {
         let program = std::env::var("BENCH_BINARY")
             .context("BENCH_BINARY names the release binary: run `make bench`")?;
         let child = Command::new(Path::new(&program))
             .arg("runner")
             .env("VITRINA_DATABASE_URL", url)
-            .env("VITRINA_CONNECTIONS_CINEMA_URL", url)
+            .env("VITRINA_CONNECTIONS_CINEMA_URL", source)
+            .env("VITRINA_CONNECTIONS_MARTS_URL", url)
             .env("VITRINA_RUNNER_NAME", "bench")
             .env("VITRINA_LOG_LEVEL", "warn")
             .stdin(Stdio::null())

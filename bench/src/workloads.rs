@@ -28,7 +28,7 @@ enum Start {
     Stale,
 }
 
-const FILMS: &str =
+pub(crate) const FILMS: &str =
     "select id, title, description, creation_date, rating, type, created, modified from content.film_work";
 const FILM_COLUMNS: &str = "title, description, creation_date, rating, type, created, modified";
 const TOUCH_A_TENTH: &str = "update content.film_work set title = title || '!', modified = '2026-06-01' where id::text ~ '[05a]$' and id::text ~ '^[0-7]'";
@@ -133,6 +133,20 @@ impl Workload {
         ground.sql("drop schema bench cascade")?;
         ground.sql("checkpoint")?;
         Ok(Limits { pipe, server })
+    }
+
+    /// The films that have changed lately, by a plain read behind a cursor and an upsert of what came.
+    pub(crate) fn changed_films(ground: &Ground) -> Result<Duration> {
+        let query = format!(
+            "{FILMS} where (modified, id) > (now() - interval '1 minute', '00000000-0000-0000-0000-000000000000') order by modified, id"
+        );
+        ground.sql("create schema if not exists bench; create table bench.mart (like analytics.films including indexes including constraints);
+                    create table bench.stage (like analytics.films); insert into bench.mart select * from analytics.films; analyze bench.mart")?;
+        let films = films("changes", Start::Stale);
+        let took = ground.pipe(&query, "bench.stage")?
+            + ground.timed_sql(&films.upsert("bench.mart", "table bench.stage"))?;
+        ground.sql("drop schema bench cascade")?;
+        Ok(took)
     }
 
     fn upsert(&self, mart: &str, rows: &str) -> String {

@@ -1,0 +1,178 @@
+//! What following a source costs it: the time of all statements of an idle run, and a thousand changes of a
+//! million rows beside a plain read and upsert of the same.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_postgres::NoTls;
+use vitrina_connectors::Connection;
+use vitrina_connectors::sources::changelog::Desk;
+
+use crate::ground::Ground;
+use crate::report::Measured;
+use crate::runner_process::RunnerProcess;
+use crate::workloads::{self, Workload};
+
+pub(crate) const NAMES: [&str; 4] = ["tick-cursor", "tick-changelog", "changes-cursor", "changes-changelog"];
+
+const TICKS: u32 = 20;
+/// Of the source's own time.
+const CURSOR_LIMIT: f64 = 0.005;
+const CHANGELOG_LIMIT: f64 = 0.002;
+const CHANGE: &str = "update content.film_work set title = title || '.', modified = now() where id in (select id from content.film_work order by id offset 500 limit 1000)";
+
+/// Rows that a pass finds in its late window, and need not read again.
+const IN_WINDOW: &str = "update content.film_work set modified = now() where id in (select id from content.film_work order by id limit 20000)";
+const OLD_CHANGES: &str = "insert into vitrina.change_log (source, key, kid, op, xid)
+    select 'content.film_work(id)', jsonb_build_array(n::text), n, 'U', '3' from generate_series(1, greatest(1, $rows)) n";
+
+pub(crate) async fn measure(name: &str, ground: &Ground, scale: f64) -> Result<Measured> {
+    let by_log = name.ends_with("changelog");
+    let source = SourceLog::open(ground)?;
+    ground.sql("truncate analytics.films")?;
+    if by_log {
+        install(ground).await?;
+    }
+    let runner = RunnerProcess::start_reading(&ground.url, &source.url)?;
+    ground.pipeline(&pipeline(name, by_log)).await?;
+    runner.run(&ground.store, name).await?;
+    match name {
+        "tick-cursor" | "tick-changelog" => {
+            let rows = if by_log { 1_000_000.0 * scale } else { 20_000.0 * scale };
+            tick(name, ground, &runner, source, by_log, rows).await
+        }
+        _ => changes(name, ground, &runner).await,
+    }
+}
+
+fn pipeline(name: &str, by_log: bool) -> Value {
+    let mut pipeline = json!({
+        "name": name, "source_query": workloads::FILMS, "target_table": "analytics.films", "mode": "incremental", "batch_size": 1000,
+        "incremental_key": "modified", "incremental_id_key": "id",
+    });
+    if by_log {
+        pipeline["capture"] = json!("changelog");
+    }
+    pipeline
+}
+
+/// An old transaction stays open all the time: nobody may have to look at all that came after it.
+async fn tick(
+    name: &str,
+    ground: &Ground,
+    runner: &RunnerProcess,
+    mut source: SourceLog,
+    by_log: bool,
+    rows: f64,
+) -> Result<Measured> {
+    if by_log {
+        ground.sql(&OLD_CHANGES.replace("$rows", &format!("{rows:.0}")))?;
+        ground.sql("analyze vitrina.change_log")?;
+    } else {
+        ground.sql(&IN_WINDOW.replace("20000", &format!("{rows:.0}")))?;
+        ground.sql("vacuum analyze content.film_work")?;
+        runner.run(&ground.store, name).await?;
+    }
+    let (old, connection) = tokio_postgres::connect(&ground.url, NoTls).await?;
+    let mut driver = JoinSet::new();
+    driver.spawn(connection);
+    if by_log {
+        old.batch_execute("begin; select pg_current_xact_id()").await?;
+    }
+    runner.run(&ground.store, name).await?;
+    source.forget()?;
+    for _ in 0..TICKS {
+        ground.sql("select pg_current_xact_id()")?;
+        runner.run(&ground.store, name).await?;
+    }
+    let seconds = source.milliseconds()? / 1000.0 / f64::from(TICKS);
+    drop(old);
+    driver.abort_all();
+    let usage = runner.usage()?;
+    let limit_seconds = if by_log { CHANGELOG_LIMIT } else { CURSOR_LIMIT };
+    Ok(Measured {
+        workload: name.to_owned(),
+        rows: rows as u64,
+        seconds,
+        limit_seconds,
+        ratio: seconds / limit_seconds,
+        server_seconds: None,
+        batches: None,
+        cpu_seconds: usage.cpu_seconds,
+        peak_rss_mb: usage.peak_rss_mb,
+    })
+}
+
+async fn changes(name: &str, ground: &Ground, runner: &RunnerProcess) -> Result<Measured> {
+    let mut best: Option<Measured> = None;
+    for _ in 0..3 {
+        ground.sql(CHANGE)?;
+        let limit_seconds = Workload::changed_films(ground)?.as_secs_f64();
+        let run = runner.run(&ground.store, name).await?;
+        let (started, finished) = run.started_at.zip(run.finished_at).context("the run has no times")?;
+        let seconds = finished.duration_since(started).as_secs_f64();
+        let usage = runner.usage()?;
+        let measured = Measured {
+            workload: name.to_owned(),
+            rows: run.rows_read,
+            seconds,
+            limit_seconds,
+            ratio: seconds / limit_seconds,
+            server_seconds: None,
+            batches: Some(run.batches),
+            cpu_seconds: usage.cpu_seconds,
+            peak_rss_mb: usage.peak_rss_mb,
+        };
+        if best.as_ref().is_none_or(|best| measured.ratio < best.ratio) {
+            best = Some(measured);
+        }
+    }
+    best.context("three tries")
+}
+
+async fn install(ground: &Ground) -> Result<()> {
+    let connection =
+        Connection { name: "cinema".into(), url: ground.url.clone().into(), allowed_schemas: Vec::new() };
+    let desk = Desk::open(&connection).await?;
+    let logged = desk.logged("content.film_work", &["id".to_owned()]).await?;
+    desk.apply(&desk.install(&logged, "bench_source").await?).await?;
+    Ok(())
+}
+
+/// The server's log of all that the login of the source does, with the time it took.
+struct SourceLog {
+    path: PathBuf,
+    read: usize,
+    url: String,
+}
+
+impl SourceLog {
+    fn open(ground: &Ground) -> Result<Self> {
+        ground.sql(
+            "do $$ begin if to_regrole('bench_source') is null then create role bench_source superuser login password 'bench'; end if; end $$;
+             alter role bench_source set log_min_duration_statement = 0",
+        )?;
+        ground.sql("alter system set log_line_prefix = '%u '")?;
+        ground.sql("select pg_reload_conf()")?;
+        let (scheme, rest) = ground.url.split_once("://").context("a URL")?;
+        let (_, place) = rest.split_once('@').context("a URL with a login")?;
+        let url = format!("{scheme}://bench_source:bench@{place}");
+        Ok(Self { path: ground.log(), read: 0, url })
+    }
+
+    fn forget(&mut self) -> Result<()> {
+        self.read = fs::read(&self.path)?.len();
+        Ok(())
+    }
+
+    fn milliseconds(&self) -> Result<f64> {
+        let log = fs::read(&self.path)?;
+        let text = String::from_utf8_lossy(&log[self.read..]);
+        let of_source = text.lines().filter_map(|line| line.strip_prefix("bench_source "));
+        let durations = of_source.filter_map(|line| line.split_once("duration: ")?.1.split_once(" ms"));
+        Ok(durations.filter_map(|(duration, _)| duration.parse::<f64>().ok()).sum())
+    }
+}
