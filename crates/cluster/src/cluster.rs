@@ -23,6 +23,16 @@ pub struct Options {
     pub settings: Vec<(String, String)>,
     /// The server ends with this process and its directory is deleted: for tests.
     pub die_with_parent: bool,
+    /// A new directory becomes a standby of this server.
+    pub standby_of: Option<Primary>,
+}
+
+/// A running server as a standby needs to know it.
+#[derive(Debug, Clone)]
+pub struct Primary {
+    pub(crate) superuser: String,
+    pub(crate) password: SecretString,
+    pub(crate) port: u16,
 }
 
 impl Options {
@@ -33,6 +43,7 @@ impl Options {
             superuser: "postgres".to_owned(),
             settings: Vec::new(),
             die_with_parent: false,
+            standby_of: None,
         }
     }
 }
@@ -84,6 +95,12 @@ impl Cluster {
 
     pub fn directory(&self) -> &Path {
         &self.programs.directory
+    }
+
+    /// For a standby of this server.
+    pub fn primary(&self) -> Primary {
+        let (superuser, password) = (self.superuser.clone(), self.password.clone());
+        Primary { superuser, password, port: self.port }
     }
 
     /// The process id of the server, as long as it runs.

@@ -4,12 +4,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use secrecy::ExposeSecret;
 use uuid::Uuid;
 
-use crate::cluster::Options;
+use crate::cluster::{Options, Primary};
 use crate::home::{self, Home};
 use crate::programs::Programs;
 use crate::{Error, Result};
@@ -23,6 +25,10 @@ pub(crate) fn initialise(options: &Options, programs: &Programs, home: &Home) ->
         return Ok(());
     }
     let unfinished = home.unfinished();
+    if let Some(primary) = &options.standby_of {
+        copy(primary, programs, home)?;
+        return fs::rename(&unfinished, home.data()).map_err(Error::at(&unfinished));
+    }
     home.remember("superuser", &options.superuser, 0o600)?;
     home.remember("password", &Uuid::new_v4().simple().to_string(), 0o600)?;
     programs.account.own(&home.password_file())?;
@@ -32,13 +38,34 @@ pub(crate) fn initialise(options: &Options, programs: &Programs, home: &Home) ->
     fs::rename(&unfinished, home.data()).map_err(Error::at(&unfinished))
 }
 
+/// A directory for the server's user alone.
+fn empty(directory: &Path, programs: &Programs) -> Result<()> {
+    home::delete(directory)?;
+    fs::create_dir(directory).map_err(Error::at(directory))?;
+    home::set_mode(directory, 0o700)?;
+    programs.account.own(directory)
+}
+
+/// The data of a running server, which this one will follow.
+fn copy(primary: &Primary, programs: &Programs, home: &Home) -> Result<()> {
+    empty(&home.unfinished(), programs)?;
+    let password = primary.password.expose_secret();
+    home.remember("superuser", &primary.superuser, 0o600)?;
+    home.remember("password", password, 0o600)?;
+    let from = format!(
+        "--dbname=host=127.0.0.1 port={} user={} password={password}",
+        primary.port, primary.superuser
+    );
+    let arguments =
+        ["--pgdata=data.unfinished", "--write-recovery-conf", "--checkpoint=fast", "--no-sync", &from];
+    let output = programs.run("pg_basebackup", &arguments)?;
+    programs.check("pg_basebackup", &output)
+}
+
 /// False when the system does not have the locale.
 fn initdb(options: &Options, programs: &Programs, home: &Home, locale: &str) -> Result<bool> {
     let unfinished = home.unfinished();
-    home::delete(&unfinished)?;
-    fs::create_dir(&unfinished).map_err(Error::at(&unfinished))?;
-    home::set_mode(&unfinished, 0o700)?;
-    programs.account.own(&unfinished)?;
+    empty(&unfinished, programs)?;
     let (username, locale) = (format!("--username={}", options.superuser), format!("--locale={locale}"));
     let mut arguments = vec![
         "--pgdata=data.unfinished",

@@ -11,6 +11,6 @@ mod launch;
 mod programs;
 mod watchdog;
 
-pub use cluster::{Cluster, Options, remove};
+pub use cluster::{Cluster, Options, Primary, remove};
 pub use error::{Error, Result};
 pub use installation::{Installation, OLDEST_MAJOR};

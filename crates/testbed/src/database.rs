@@ -41,6 +41,11 @@ impl Database {
         self
     }
 
+    /// A standby of the server that this database has for itself; answers the URL of the database there.
+    pub async fn standby(&self) -> String {
+        self.server.standby(&self.name).await
+    }
+
     async fn on(server: &'static Server) -> Self {
         let name = name_of_test();
         server.administer(&format!("create database {name} template template0")).await;

@@ -9,18 +9,23 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio_postgres::{Client, Connection, NoTls, Socket, tls::NoTlsStream};
 use url::Url;
 use uuid::Uuid;
-use vitrina_cluster::{Cluster, Options};
+use vitrina_cluster::{Cluster, Options, Primary};
 
 /// The variable that names a server to use, by the URL of a superuser.
 pub const DATABASE_URL: &str = "VITRINA_TEST_DATABASE_URL";
 
 /// Starts a server that ends with this process and leaves nothing behind. Blocks.
 pub fn throwaway_cluster() -> vitrina_cluster::Result<Cluster> {
+    throwaway(None)
+}
+
+fn throwaway(standby_of: Option<Primary>) -> vitrina_cluster::Result<Cluster> {
     let name = format!("vitrina-test-{}", Uuid::new_v4().simple());
     let settings = [("fsync", "off"), ("full_page_writes", "off"), ("max_connections", "200")];
     Cluster::start(&Options {
         settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         die_with_parent: true,
+        standby_of,
         ..Options::new(env::temp_dir().join(name))
     })
 }
@@ -63,6 +68,17 @@ impl Server {
             Cluster::start(&options).unwrap_or_else(|error| panic!("{error}"));
         };
         tokio::task::spawn_blocking(restart).await.expect("the server starts again");
+    }
+
+    /// A standby of this server; like it, it ends with the process. Answers the URL of a database there.
+    pub(crate) async fn standby(&'static self, database: &str) -> String {
+        let primary = self.private.as_ref().expect("only a private server gets a standby").primary();
+        let start = || {
+            let standby = throwaway(Some(primary)).unwrap_or_else(|error| panic!("{error}"));
+            &*Box::leak(Box::new(standby))
+        };
+        let standby = tokio::task::spawn_blocking(start).await.expect("a standby for this test");
+        standby.url(database)
     }
 
     fn find() -> Self {

@@ -14,5 +14,6 @@ mod rejects;
 mod remote;
 mod sources;
 mod stage;
+mod standby;
 mod storm;
 mod toy;
