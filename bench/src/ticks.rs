@@ -134,8 +134,7 @@ async fn changes(name: &str, ground: &Ground, runner: &RunnerProcess) -> Result<
 }
 
 async fn install(ground: &Ground) -> Result<()> {
-    let connection =
-        Connection { name: "cinema".into(), url: ground.url.clone().into(), allowed_schemas: Vec::new() };
+    let connection = Connection::new("cinema", ground.url.clone().into(), Vec::new());
     let desk = Desk::open(&connection).await?;
     let logged = desk.logged("content.film_work", &["id".to_owned()]).await?;
     desk.apply(&desk.install(&logged, "bench_source").await?).await?;

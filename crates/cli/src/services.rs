@@ -134,7 +134,7 @@ fn runner(settings: &Settings) -> RunnerSettings {
 pub(crate) fn connections(settings: &Settings) -> Connections {
     let named = |(name, connection): (&String, &crate::config::Connection)| {
         let crate::config::Connection { url, allowed_schemas } = connection.clone();
-        (name.clone(), Connection { name: name.clone(), url, allowed_schemas })
+        (name.clone(), Connection::new(name, url, allowed_schemas))
     };
     Connections(settings.connections.iter().map(named).collect())
 }

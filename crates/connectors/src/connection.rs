@@ -15,12 +15,21 @@ use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use vitrina_core::{Error, Lease, Result};
 
+use crate::parked::Parked;
+
 #[derive(Debug, Clone)]
 pub struct Connection {
     pub name: String,
     pub url: SecretString,
     /// Schemas that queries on this connection may read.
     pub allowed_schemas: Vec<String>,
+    pub(crate) parked: Parked,
+}
+
+impl Connection {
+    pub fn new(name: impl Into<String>, url: SecretString, allowed_schemas: Vec<String>) -> Self {
+        Self { name: name.into(), url, allowed_schemas, parked: Parked::default() }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -44,6 +53,11 @@ impl Connections {
             (connection.name.clone(), opened.err())
         });
         futures_util::future::join_all(probes).await.into_iter().collect()
+    }
+
+    /// Ends sessions that nobody has needed for a while.
+    pub fn tidy(&self) {
+        self.0.values().for_each(|connection| connection.parked.clear());
     }
 
     pub fn names(&self) -> Vec<String> {
@@ -257,7 +271,7 @@ mod tests {
     #[test]
     fn an_unknown_connection_is_told_with_the_known_ones() {
         let url = SecretString::from("postgres://localhost/x");
-        let known = Connection { name: "cinema".into(), url, allowed_schemas: vec![] };
+        let known = Connection::new("cinema", url, vec![]);
         let connections = Connections(BTreeMap::from([("cinema".to_owned(), known)]));
         let error = connections.get("cinemas").unwrap_err();
         assert!(

@@ -3,6 +3,7 @@
 
 mod arrow_text;
 mod connection;
+mod parked;
 mod rejects;
 pub mod sinks;
 pub mod sources;

@@ -95,6 +95,7 @@ impl Runner {
     }
 
     async fn turn(&self, dispatcher: &mut Dispatcher) {
+        self.settings.connections.tidy();
         let abilities = self.settings.abilities();
         let announced =
             self.store.announce(&abilities, self.settings.max_concurrent, dispatcher.active()).await;

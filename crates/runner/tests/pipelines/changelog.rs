@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 use vitrina_connectors::sources::changelog::{Desk, Logged};
 use vitrina_core::PipelineId;
+use vitrina_testbed::Database;
 
-use crate::stage::Stage;
+use crate::stage::{Stage, until};
 
 /// The statements that `vitrina changelog install` prints, applied.
 async fn install(stage: &Stage, table: &str, key: &[&str]) -> Logged {
@@ -294,4 +295,43 @@ async fn a_removed_log_leaves_nothing_at_the_table() {
     assert_eq!(desk.tables().await.unwrap().len(), 0);
     assert_eq!(stage.count("pg_trigger where tgname like 'vitrina%'").await, 0);
     stage.db.execute("update content.film set title = 'free'").await;
+}
+
+/// Statement triggers do not fire for what logical replication applies.
+#[tokio::test]
+async fn a_subscribed_table_logs_what_replication_brings() {
+    let publisher = Database::on_a_server_of_its_own().await;
+    publisher.execute("alter system set wal_level = logical").await;
+    let publisher = publisher.crash().await;
+    let tables = "create schema content; create table content.film (id int primary key, title text)";
+    publisher.execute(&format!("{tables}; create publication films for table content.film")).await;
+    publisher.execute("insert into content.film values (1, 'One')").await;
+
+    let stage = Stage::with_films(0).await;
+    let source = Database::on_a_server_of_its_own().await;
+    source.execute(tables).await;
+    source
+        .execute(&format!("create subscription films connection '{}' publication films", publisher.url()))
+        .await;
+    let films = async |count: i64| {
+        until(async || source.value::<i64>("select count(*) from content.film").await == count).await;
+    };
+    films(1).await;
+
+    let mut settings = stage.settings("tester");
+    settings.connections.0.get_mut("content").unwrap().url = source.url().into();
+    let desk = Desk::open(settings.connections.get("content").unwrap()).await.unwrap();
+    let logged = desk.logged("content.film", &["id".to_owned()]).await.unwrap();
+    let statements = desk.install(&logged, "postgres").await.unwrap();
+    assert!(statements.iter().any(|sql| sql.contains("enable always trigger")), "{statements:?}");
+    desk.apply(&statements).await.unwrap();
+
+    publisher.execute("insert into content.film values (2, 'Two'), (3, 'Three'); update content.film set title = 'Uno' where id = 1").await;
+    films(3).await;
+    publisher.execute("delete from content.film where id = 2").await;
+    films(2).await;
+    let logged = "select string_agg(key::text || op::text, ' ' order by xid, key) from vitrina.change_log";
+    let logged: String = source.value(logged).await;
+    assert_eq!(logged, r#"["1"]U ["2"]I ["3"]I ["2"]D"#);
+    source.execute("drop subscription films").await;
 }

@@ -51,7 +51,7 @@ fn settings(stage: &Stage) -> RunnerSettings {
     let mut settings = stage.settings("tester");
     settings.sinks.0.push(&Toy);
     settings.allowed_targets.0.push("toy:*".to_owned());
-    let toy = Connection { name: "toy".to_owned(), url: "toy:".into(), allowed_schemas: Vec::new() };
+    let toy = Connection::new("toy", "toy:".into(), Vec::new());
     settings.connections.0.insert("toy".to_owned(), toy);
     settings
 }

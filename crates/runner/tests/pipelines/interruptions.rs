@@ -120,7 +120,7 @@ async fn a_zombie_that_wakes_after_a_takeover_writes_nothing() {
     };
     let claim = stage.store.claim(&abilities, std::time::Duration::from_secs(30)).await.unwrap().unwrap();
     blocker.batch_execute("commit").await.unwrap();
-    let ended = "select not exists (select from pg_stat_activity where datname = current_database() and application_name like 'vitrina/%')";
+    let ended = "select not exists (select from pg_stat_activity where datname = current_database() and application_name like 'vitrina/%' and state <> 'idle')";
     until(|| stage.db.value::<bool>(ended)).await;
     assert_eq!(stage.count("analytics.film").await, 0, "the fence rolled the zombie's batch back");
     assert_eq!(stage.run_record(run).await.status, RunStatus::Running);

@@ -97,10 +97,7 @@ impl Stage {
     pub(crate) fn settings(&self, name: &str) -> RunnerSettings {
         let connection = |name: &str| {
             let schemas = vec!["content".to_owned(), "ugc".to_owned()];
-            (
-                name.to_owned(),
-                Connection { name: name.to_owned(), url: self.db.url().into(), allowed_schemas: schemas },
-            )
+            (name.to_owned(), Connection::new(name, self.db.url().into(), schemas))
         };
         RunnerSettings {
             name: name.to_owned(),

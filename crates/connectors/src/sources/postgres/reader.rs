@@ -14,6 +14,7 @@ use vitrina_pgcopy::{Column, Decoder, Flawed, arrow_schema, select_list};
 
 use super::durable;
 use crate::connection::{Connection, End, Session};
+use crate::parked::Seat;
 use crate::sources::Order;
 use crate::sql::{OrderedColumn, orders_by_itself};
 
@@ -29,7 +30,7 @@ const fn is_written_alike(oid: u32) -> bool {
 }
 
 pub(super) struct Reader {
-    session: Session,
+    session: Seat,
     connection: Connection,
     lease: Lease,
     sql: String,
@@ -133,6 +134,7 @@ impl Reader {
 
     /// Begins a read-only transaction that sees nothing which could still vanish.
     pub(super) async fn begin(&self) -> Result<()> {
+        self.session.set_busy(true);
         match self.stays {
             true => self.session.run("begin isolation level repeatable read read only").await,
             false => durable::begin(&self.session).await,
@@ -140,7 +142,9 @@ impl Reader {
     }
 
     pub(super) async fn end(&self) -> Result<()> {
-        self.session.run("rollback").await
+        self.session.run("rollback").await?;
+        self.session.set_busy(false);
+        Ok(())
     }
 
     /// Starts a read-only transaction and a page of rows in it.
@@ -267,10 +271,8 @@ impl Page {
 const SESSION: &str = "set default_transaction_read_only = on; set statement_timeout = '1h';
     select set_config('work_mem', '32MB', false) where pg_size_bytes(current_setting('work_mem')) < 33554432";
 
-async fn connect(connection: &Connection, lease: &Lease) -> Result<Session> {
-    let session = Session::open(connection, End::Source, &lease.application_name()).await?;
-    session.run(SESSION).await?;
-    Ok(session)
+async fn connect(connection: &Connection, lease: &Lease) -> Result<Seat> {
+    Seat::open(connection, End::Source, &lease.application_name(), SESSION).await
 }
 
 async fn describe(session: &Session, sql: &str) -> Result<Vec<DescribedColumn>> {
