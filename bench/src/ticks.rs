@@ -9,14 +9,15 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_postgres::NoTls;
 use vitrina_connectors::Connection;
-use vitrina_connectors::sources::changelog::Desk;
+use vitrina_connectors::sources::changelog::{Desk, Logged};
 
 use crate::ground::Ground;
 use crate::report::Measured;
 use crate::runner_process::RunnerProcess;
 use crate::workloads::{self, Workload};
 
-pub(crate) const NAMES: [&str; 4] = ["tick-cursor", "tick-changelog", "changes-cursor", "changes-changelog"];
+pub(crate) const NAMES: [&str; 5] =
+    ["tick-cursor", "tick-changelog", "changes-cursor", "changes-changelog", "logged-update"];
 
 const TICKS: u32 = 20;
 /// Of the source's own time.
@@ -30,6 +31,9 @@ const OLD_CHANGES: &str = "insert into vitrina.change_log (source, key, kid, op,
     select 'content.film_work(id)', jsonb_build_array(n::text), n, 'U', '3' from generate_series(1, greatest(1, $rows)) n";
 
 pub(crate) async fn measure(name: &str, ground: &Ground, scale: f64) -> Result<Measured> {
+    if name == "logged-update" {
+        return logged_update(name, ground).await;
+    }
     let by_log = name.ends_with("changelog");
     let source = SourceLog::open(ground)?;
     ground.sql("truncate analytics.films")?;
@@ -133,10 +137,39 @@ async fn changes(name: &str, ground: &Ground, runner: &RunnerProcess) -> Result<
     best.context("three tries")
 }
 
-async fn install(ground: &Ground) -> Result<()> {
+/// What the triggers cost the application, at their worst: one statement of many rows.
+async fn logged_update(name: &str, ground: &Ground) -> Result<Measured> {
+    let update = "update content.film_work set rating = rating where id in (select id from content.film_work order by id limit 50000)";
+    let (desk, logged) = desk(ground).await?;
+    desk.apply(&desk.remove(&logged).await?).await?;
+    ground.sql(update)?;
+    ground.sql("vacuum analyze content.film_work")?;
+    let limit_seconds = ground.timed_sql(update)?.as_secs_f64();
+    install(ground).await?;
+    ground.sql("vacuum analyze content.film_work")?;
+    let seconds = ground.timed_sql(update)?.as_secs_f64();
+    Ok(Measured {
+        workload: name.to_owned(),
+        rows: 50_000,
+        seconds,
+        limit_seconds,
+        ratio: seconds / limit_seconds,
+        server_seconds: None,
+        batches: None,
+        cpu_seconds: 0.0,
+        peak_rss_mb: 0.0,
+    })
+}
+
+async fn desk(ground: &Ground) -> Result<(Desk, Logged)> {
     let connection = Connection::new("cinema", ground.url.clone().into(), Vec::new());
     let desk = Desk::open(&connection).await?;
     let logged = desk.logged("content.film_work", &["id".to_owned()]).await?;
+    Ok((desk, logged))
+}
+
+async fn install(ground: &Ground) -> Result<()> {
+    let (desk, logged) = desk(ground).await?;
     desk.apply(&desk.install(&logged, "bench_source").await?).await?;
     Ok(())
 }

@@ -1,0 +1,91 @@
+//! The table that the rows of a query stand for, found at a real source.
+
+use rstest::rstest;
+use vitrina_guard::{ChangeTable, describe, driving_table, named_table};
+use vitrina_testbed::Database;
+
+const TABLES: &str = "
+    create schema content;
+    create table content.film (id int primary key, title text, modified timestamptz not null, seen timestamptz);
+    create index on content.film (modified, id);
+    create table content.genre (film_id int, name text, modified timestamptz not null);
+    create view content.seen as select id, modified from content.film";
+
+async fn driving(sql: &str, wanted: &[&str]) -> Result<ChangeTable, String> {
+    let database = Database::fresh().await;
+    database.execute(TABLES).await;
+    let client = database.client().await;
+    let described = describe(&client, sql).await.unwrap();
+    driving_table(&client, sql, &described, wanted, 2).await.unwrap()
+}
+
+#[rstest]
+#[case::plain("select id, title, modified from content.film")]
+#[case::all_columns("select * from content.film")]
+#[case::a_join(
+    "select f.id, f.modified, g.name from content.film f join content.genre g on g.film_id = f.id"
+)]
+#[case::a_sub_query("select s.id, s.modified from (select * from content.film where title <> '') s")]
+#[case::a_cte("with f as (select id, modified from content.film) select id, modified from f")]
+#[case::an_aggregate(
+    "select f.id, f.modified, count(*) from content.film f left join content.genre g on g.film_id = f.id group by f.id"
+)]
+#[tokio::test(flavor = "multi_thread")]
+async fn plain_columns_of_one_table_lead_to_it(#[case] sql: &str) {
+    let table = driving(sql, &["modified", "id", "id"]).await.unwrap();
+    assert_eq!((table.name.as_str(), table.indexed, table.has_versions), ("content.film", true, true));
+    let columns: Vec<_> =
+        table.columns.iter().map(|column| (column.name.as_str(), column.not_null, column.unique)).collect();
+    assert_eq!(columns, [("modified", true, false), ("id", true, true), ("id", true, true)]);
+}
+
+#[rstest]
+#[case::an_expression(
+    "select id, greatest(modified, seen) as modified from content.film",
+    "not a plain column"
+)]
+#[case::two_tables(
+    "select f.id, g.modified from content.film f join content.genre g on g.film_id = f.id",
+    "several tables"
+)]
+#[case::twice(
+    "select a.id, b.modified from content.film a join content.film b on b.id = a.id + 1",
+    "more than once"
+)]
+#[case::twice_in_a_sub_query(
+    "select id, modified from content.film where id in (select max(id) from content.film)",
+    "more than once"
+)]
+#[case::a_view("select id, modified from content.seen", "no table")]
+#[case::a_union(
+    "select id, modified from content.film union all select film_id, modified from content.genre",
+    "not a plain column"
+)]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_come_from_elsewhere_leads_to_none(#[case] sql: &str, #[case] why: &str) {
+    let reason = driving(sql, &["modified", "id"]).await.unwrap_err();
+    assert!(reason.contains(why), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_named_table_is_taken_by_the_columns_that_the_query_returns_or_by_their_names() {
+    let database = Database::fresh().await;
+    database.execute(TABLES).await;
+    let client = database.client().await;
+    let sql = "select f.id as film_id, count(*) from content.film f join content.genre g on g.film_id = f.id group by f.id";
+    let described = describe(&client, sql).await.unwrap();
+    let named = async |table: &str, wanted: &[&str]| {
+        named_table(&client, table, &described, wanted, 1).await.unwrap()
+    };
+    let columns =
+        |table: ChangeTable| table.columns.into_iter().map(|column| column.name).collect::<Vec<_>>();
+    assert_eq!(columns(named("content.film", &["modified", "film_id"]).await.unwrap()), ["modified", "id"]);
+    assert_eq!(
+        columns(named("content.genre", &["modified", "film_id"]).await.unwrap()),
+        ["modified", "film_id"]
+    );
+    assert!(
+        named("content.film", &["changed", "film_id"]).await.unwrap_err().contains("no column for changed")
+    );
+    assert!(named("content.nothing", &["modified"]).await.is_err());
+}
