@@ -1,7 +1,7 @@
 //! Named connections of the server's configuration, sessions on them, and what a Postgres error
 //! means for the run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{Client, Config, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use vitrina_core::{Error, Lease, Result};
 
+use crate::known_tables::KnownTables;
 use crate::parked::Parked;
 
 #[derive(Debug, Clone)]
@@ -24,11 +25,18 @@ pub struct Connection {
     /// Schemas that queries on this connection may read.
     pub allowed_schemas: Vec<String>,
     pub(crate) parked: Parked,
+    pub(crate) known_tables: KnownTables,
 }
 
 impl Connection {
     pub fn new(name: impl Into<String>, url: SecretString, allowed_schemas: Vec<String>) -> Self {
-        Self { name: name.into(), url, allowed_schemas, parked: Parked::default() }
+        Self {
+            name: name.into(),
+            url,
+            allowed_schemas,
+            parked: Parked::default(),
+            known_tables: KnownTables::default(),
+        }
     }
 }
 
@@ -78,6 +86,8 @@ pub(crate) struct Session {
     pub(crate) client: Client,
     connection: String,
     end: End,
+    /// Statements that the server knows by now: for texts that do not change.
+    known: tokio::sync::Mutex<HashMap<&'static str, Statement>>,
     _driver: JoinSet<()>,
 }
 
@@ -108,7 +118,13 @@ impl Session {
                 tracing::debug!(%error, "a session ended");
             }
         });
-        let session = Self { client, connection: name.clone(), end, _driver: tasks };
+        let session = Self {
+            client,
+            connection: name.clone(),
+            end,
+            known: tokio::sync::Mutex::default(),
+            _driver: tasks,
+        };
         session.run(PINNED).await?;
         Ok(session)
     }
@@ -131,9 +147,24 @@ impl Session {
 
     /// Which server it is, and on which history: two databases of one server answer the same.
     pub(crate) async fn server(&self) -> Result<String> {
-        let sql = "select concat_ws('/', (select system_identifier from pg_control_system()), (select timeline_id from pg_control_checkpoint()))";
-        let row = self.client.query_one(sql, &[]).await.map_err(|error| self.explain(error))?;
-        Ok(row.get(0))
+        const SQL: &str = "select concat_ws('/', (select system_identifier from pg_control_system()), (select timeline_id from pg_control_checkpoint()))";
+        let rows = self.rows(SQL).await?;
+        rows.first().map(|row| row.get(0)).ok_or_else(|| Error::bug("connection.server", "no answer"))
+    }
+
+    /// The answer to a statement that is asked in every run: parsed and planned once a session.
+    pub(crate) async fn rows(&self, sql: &'static str) -> Result<Vec<Row>> {
+        let mut known = self.known.lock().await;
+        let statement = match known.get(sql) {
+            Some(statement) => statement.clone(),
+            None => {
+                let prepared = self.client.prepare(sql).await.map_err(|error| self.explain(error))?;
+                known.insert(sql, prepared.clone());
+                prepared
+            }
+        };
+        drop(known);
+        self.client.query(&statement, &[]).await.map_err(|error| self.explain(error))
     }
 
     /// Statements without an answer.

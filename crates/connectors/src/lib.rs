@@ -3,6 +3,7 @@
 
 mod arrow_text;
 mod connection;
+mod known_tables;
 mod parked;
 mod rejects;
 pub mod sinks;

@@ -1,4 +1,5 @@
 //! The table that the rows of a query stand for, found at a real source.
+#![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
 
 use rstest::rstest;
 use vitrina_guard::{ChangeTable, describe, driving_table, named_table};

@@ -172,6 +172,7 @@ impl Executor {
             keys: claim.keys.as_deref(),
             max_batch_bytes: self.settings.max_batch_bytes,
             lease,
+            takeover: claim.takeover,
             installation: self.installation,
             changelog_max_age: self.settings.changelog_max_age.as_secs().try_into().unwrap_or(i64::MAX),
             connections,

@@ -59,6 +59,7 @@ async fn compare(args: &Args, settings: &Settings, store: &Store) -> Result<Lack
         keys: None,
         max_batch_bytes: settings.runner.max_batch_bytes,
         lease: &lease,
+        takeover: false,
         installation: store.installation().await?,
         changelog_max_age: 0,
         connections: &connections,

@@ -21,6 +21,8 @@ pub struct Order<'a> {
     /// Bounds the memory of a batch, whatever `batch_size` says.
     pub max_batch_bytes: usize,
     pub lease: &'a Lease,
+    /// Another runner may have left sessions behind.
+    pub takeover: bool,
     /// The meta-store's own id: under it a source knows who follows its change log.
     pub installation: Uuid,
     /// In seconds: a follower of a change log that is silent for longer is not waited for.

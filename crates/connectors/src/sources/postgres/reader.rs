@@ -57,7 +57,9 @@ impl Reader {
             .ok_or_else(|| Error::fix("pipeline.source", "the pipeline has nothing to read"))?;
         refuse(&vitrina_guard::check(&sql, &connection.allowed_schemas))?;
         let session = connect(connection, order.lease).await?;
-        session.end_older(order.lease).await?;
+        if order.takeover {
+            session.end_older(order.lease).await?;
+        }
         let described = describe(&session, &sql).await?;
         let columns: Vec<Column> =
             described.iter().map(|column| Column::new(&column.name, column.type_oid)).collect();
@@ -87,6 +89,7 @@ impl Reader {
     /// Positions and rejects are made of keys as Postgres writes them: a key that would be written in another
     /// way here travels as text.
     pub(super) async fn take_key(&mut self, key: &[String]) -> Result<()> {
+        let before = self.columns.clone();
         for (column, described) in self.columns.iter_mut().zip(&self.described) {
             let is_plain =
                 matches!(described.type_oid, TEXT | VARCHAR | NAME) || is_written_alike(described.type_oid);
@@ -94,7 +97,9 @@ impl Reader {
                 column.oid = NO_TYPE;
             }
         }
-        self.schema = declared(&self.session, &self.described, &self.columns).await?;
+        if self.columns != before {
+            self.schema = declared(&self.session, &self.described, &self.columns).await?;
+        }
         Ok(())
     }
 
@@ -173,12 +178,14 @@ impl Reader {
         ordered: usize,
     ) -> Result<std::result::Result<ChangeTable, String>> {
         let (client, described) = (&self.session.client, &self.described);
+        let question = format!("{:?} {described:?} {wanted:?} {ordered} {}", self.driving, self.sql);
+        let known = &self.connection.known_tables;
         let Some(table) = &self.driving else {
-            let table = vitrina_guard::driving_table(client, &self.sql, described, wanted, ordered).await;
-            return table.map_err(|error| self.explain(error));
+            let ask = vitrina_guard::driving_table(client, &self.sql, described, wanted, ordered);
+            return known.recall(question, ask).await.map_err(|error| self.explain(error));
         };
-        let table = vitrina_guard::named_table(client, table, described, wanted, ordered).await;
-        let table = table.map_err(|error| self.explain(error))?;
+        let ask = vitrina_guard::named_table(client, table, described, wanted, ordered);
+        let table = known.recall(question, ask).await.map_err(|error| self.explain(error))?;
         table.map(Ok).map_err(|reason| {
             Error::fix("source.driving_table", reason).hint(
                 "beside a query, source_table names the table whose rows carry the cursor and the change key",
@@ -192,6 +199,24 @@ impl Reader {
         refuse(&vitrina_guard::check_table(&watch.table, schemas))?;
         let keys = watch.keys.as_deref();
         refuse(&keys.map(|sql| vitrina_guard::check_watch(sql, schemas)).unwrap_or_default())
+    }
+
+    /// A table by its name, as the catalog knew it a moment ago.
+    pub(super) async fn change_table(
+        &self,
+        table: &str,
+        columns: &[&str],
+        ordered: usize,
+    ) -> Result<ChangeTable> {
+        let question = format!("{table} {columns:?} {ordered}");
+        let ask = vitrina_guard::change_table(&self.session.client, table, columns, ordered);
+        let table = self.connection.known_tables.recall(question, ask).await;
+        table.map_err(|error| self.explain(error))?.map_err(|reason| Error::fix("watch.table", reason))
+    }
+
+    /// The answer to a statement that is asked in every run.
+    pub(super) async fn known_rows(&self, sql: &'static str) -> Result<Vec<tokio_postgres::Row>> {
+        self.session.rows(sql).await
     }
 
     /// One row of texts.

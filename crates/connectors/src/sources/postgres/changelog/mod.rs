@@ -12,7 +12,6 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use vitrina_core::{Batch, Error, Pipeline, Position, Result};
-use vitrina_guard::change_table;
 
 use super::dirty::{KeysQuery, Page, in_order};
 use super::load::{Baseline, Load, is_load};
@@ -101,9 +100,7 @@ impl Changelog {
         for watch in &pipeline.watch {
             reader.refuse_watch(watch)?;
             let columns: Vec<&str> = watch.key.iter().map(String::as_str).collect();
-            let table = change_table(reader.client(), &watch.table, &columns, 0).await;
-            let table = table.map_err(|error| reader.explain(error))?;
-            let table = table.map_err(|reason| Error::fix("watch.table", reason))?;
+            let table = reader.change_table(&watch.table, &columns, 0).await?;
             sources.push(Logged { table: table.name, key: watch.key.clone() }.source());
             keys.push(watch.keys.as_ref().map(|sql| KeysQuery::new(sql, change_key.len())));
             if watch.keys.is_none() && watch.key.len() != change_key.len() {

@@ -86,7 +86,7 @@ async fn opened(reader: &Reader, sources: &[String], who: Who) -> Result<Opened>
 }
 
 async fn triggers(reader: &Reader, sources: &[String]) -> Result<BTreeMap<String, String>> {
-    let known = reader.rows(SIGNATURES).await?;
+    let known = reader.known_rows(SIGNATURES).await?;
     let mut found = BTreeMap::new();
     for source in sources {
         let Some(row) = known.iter().find(|row| row.get::<_, &str>(0) == source) else {

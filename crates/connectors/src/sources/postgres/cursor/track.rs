@@ -1,7 +1,7 @@
 //! A table read in the order of its cursor, for the keys of the rows that have changed.
 
 use vitrina_core::{Error, Result, Watch};
-use vitrina_guard::{ChangeTable, TableColumn, change_table};
+use vitrina_guard::{ChangeTable, TableColumn};
 
 use super::checkpoint::{Reached, Way};
 use super::time::Kind;
@@ -55,9 +55,7 @@ impl Track {
         };
         reader.refuse_watch(watch)?;
         let names: Vec<&str> = [cursor].into_iter().chain(watch.key.iter().map(String::as_str)).collect();
-        let table = change_table(reader.client(), &watch.table, &names, names.len()).await;
-        let table = table.map_err(|error| reader.explain(error))?;
-        let table = table.map_err(|reason| Error::fix("watch.table", reason))?;
+        let table = reader.change_table(&watch.table, &names, names.len()).await?;
         let mut track = Self::driving(table, 1)?;
         track.order.extend(track.key.clone());
         track.keys = watch.keys.as_ref().map(|sql| KeysQuery::new(sql, columns));
