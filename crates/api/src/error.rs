@@ -93,6 +93,7 @@ fn of_store(error: StoreError) -> Problem {
         StoreError::VersionMoved { .. } => {
             Problem::new(StatusCode::PRECONDITION_FAILED, "pipeline.version_moved", &message)
         }
+        StoreError::ConfigChanged => Problem::new(StatusCode::CONFLICT, "pipeline.config_changed", &message),
         StoreError::Refusal(refusal) => {
             Problem::new(StatusCode::CONFLICT, refusal.code(), &message).hint(refusal.hint())
         }

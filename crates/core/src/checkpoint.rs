@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::RunId;
 use crate::words::words;
+use crate::{Error, Mode, Result, RunId};
 
 /// How far a source has been read: what completed passes established, and the pass that is open.
 /// Both are opaque to all but the source that made them.
@@ -42,6 +42,27 @@ pub struct Load {
     pub path: LoadPath,
 }
 
+words! {
+    /// What a person wants of a checkpoint that was made under another configuration.
+    Decision, "checkpoint" {
+        /// Go on from what completed passes established.
+        Keep = "keep",
+        /// Read everything from the start.
+        Reset = "reset",
+    }
+}
+
+/// A run that goes on from a checkpoint, and the configuration it works under.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resumption {
+    pub run: RunId,
+    pub mode: Mode,
+    pub decision: Option<Decision>,
+    pub config_hash: String,
+    /// The target's key as it was found there.
+    pub key: Vec<String>,
+}
+
 /// The content of `etl_state.checkpoint`: a position, and the configuration it was made under.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Checkpoint {
@@ -50,6 +71,9 @@ pub struct Checkpoint {
     /// Hash of all that decides what a position means; empty before the first batch.
     #[serde(default)]
     pub config_hash: String,
+    /// The target's key as it was found there; empty when unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key: Vec<String>,
     /// The open load, as the sink began it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
@@ -62,34 +86,70 @@ pub struct Checkpoint {
     /// The run whose last batch ended the pass: whoever takes that run over has nothing left to read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_by: Option<RunId>,
+    /// The run whose decision about the checkpoint was carried out: it is not carried out twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<RunId>,
+    /// Written by a person's will and not yet known beside the target: it counts, whatever stands there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub edited: bool,
 }
 
 impl Checkpoint {
-    /// Where to go on under this configuration. A position of another query or key means nothing
-    /// here: reading again from the start is slow, skipping rows is wrong.
-    pub fn resume(self, config_hash: &str) -> Self {
-        if self.config_hash == config_hash {
-            return self;
+    /// Where a run goes on. A position of another query or key says nothing about these rows: a run that
+    /// builds on it asks first, one that reads everything anyway begins anew.
+    pub fn resume(self, by: &Resumption) -> Result<Self> {
+        if let Some(decision) = by.decision.filter(|_| self.decided_by != Some(by.run)) {
+            return Ok(self.decide(decision, by));
         }
-        Self { config_hash: config_hash.to_owned(), ..Self::default() }
+        if !self.is_of_another(&by.config_hash, &by.key) {
+            return Ok(self.under(by));
+        }
+        match by.mode {
+            Mode::Full => Ok(Self { decided_by: self.decided_by, ..Self::default() }.under(by)),
+            Mode::Incremental => Err(Error::config_changed()),
+        }
+    }
+
+    /// Made under another configuration. An empty hash or key is unknown, and where nothing has been read
+    /// there is nothing to ask about.
+    pub fn is_of_another(&self, config_hash: &str, key: &[String]) -> bool {
+        let other_hash = !self.config_hash.is_empty() && self.config_hash != config_hash;
+        let other_key = !self.key.is_empty() && !key.is_empty() && self.key != key;
+        (other_hash || other_key) && self.position != Position::start()
+    }
+
+    fn decide(&self, decision: Decision, by: &Resumption) -> Self {
+        let decided = match decision {
+            Decision::Keep => self.without_pass(),
+            Decision::Reset => Self::default(),
+        };
+        Self { decided_by: Some(by.run), edited: true, ..decided.under(by) }
+    }
+
+    fn under(self, by: &Resumption) -> Self {
+        Self { config_hash: by.config_hash.clone(), key: by.key.clone(), ..self }
     }
 
     /// The checkpoint after a batch of `run` that led to `position` and deleted this many rows.
     #[must_use]
     pub fn advance(&self, run: RunId, position: Position, deleted: u64, rows_before: Option<u64>) -> Self {
-        let config_hash = self.config_hash.clone();
-        if position.pass.is_none() {
-            return Self { position, config_hash, completed_by: Some(run), ..Self::default() };
+        let next = Self { position, ..self.without_pass() };
+        if next.position.pass.is_none() {
+            return Self { completed_by: Some(run), ..next };
         }
-        let (deleted, load) = (self.deleted + deleted, self.load);
-        Self { position, config_hash, load, deleted, rows_before, completed_by: None }
+        Self { load: self.load, deleted: self.deleted + deleted, rows_before, ..next }
     }
 
     /// The same without its open pass: what completed passes established is kept.
     #[must_use]
     pub fn without_pass(&self) -> Self {
-        let position = Position { done: self.position.done.clone(), pass: None };
-        Self { position, config_hash: self.config_hash.clone(), ..Self::default() }
+        Self {
+            position: Position { done: self.position.done.clone(), pass: None },
+            config_hash: self.config_hash.clone(),
+            key: self.key.clone(),
+            decided_by: self.decided_by,
+            ..Self::default()
+        }
     }
 }
 
@@ -102,12 +162,56 @@ mod tests {
         Position { done: Value::Null, pass: Some(json!({"position": ["7"]})) }
     }
 
+    fn established() -> Checkpoint {
+        let position = Position { done: json!({"bound": ["5"]}), ..halfway() };
+        Checkpoint {
+            position,
+            config_hash: "a".into(),
+            key: vec!["id".into()],
+            deleted: 3,
+            ..Checkpoint::default()
+        }
+    }
+
+    fn run(mode: Mode, decision: Option<Decision>, config_hash: &str, key: &str) -> Resumption {
+        let key = vec![key.to_owned()];
+        Resumption { run: RunId(Uuid::max()), mode, decision, config_hash: config_hash.into(), key }
+    }
+
     #[test]
-    fn a_position_of_another_configuration_is_not_resumed() {
-        let checkpoint =
-            Checkpoint { position: halfway(), config_hash: "a".into(), deleted: 3, ..Checkpoint::default() };
-        assert_eq!(checkpoint.clone().resume("a"), checkpoint);
-        assert_eq!(checkpoint.resume("b").position, Position::start());
+    fn a_run_goes_on_only_under_the_configuration_of_its_checkpoint() {
+        let goes_on = established().resume(&run(Mode::Incremental, None, "a", "id"));
+        assert_eq!(goes_on.unwrap(), established());
+        for (hash, key) in [("b", "id"), ("a", "film_id")] {
+            let asks = established().resume(&run(Mode::Incremental, None, hash, key)).unwrap_err();
+            assert_eq!(asks.code, "checkpoint.config_changed");
+            let anew = established().resume(&run(Mode::Full, None, hash, key)).unwrap();
+            assert_eq!(
+                (anew.position, anew.config_hash.as_str(), anew.deleted),
+                (Position::start(), hash, 0)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_or_empty_is_not_different() {
+        let old = Checkpoint { key: Vec::new(), ..established() };
+        assert_eq!(old.resume(&run(Mode::Incremental, None, "a", "id")).unwrap(), established());
+        let unread = Checkpoint { position: Position::start(), ..established() };
+        assert_eq!(unread.resume(&run(Mode::Incremental, None, "b", "id")).unwrap().config_hash, "b");
+    }
+
+    #[test]
+    fn a_decision_is_carried_out_once_a_run() {
+        let keep = run(Mode::Incremental, Some(Decision::Keep), "b", "id");
+        let kept = established().resume(&keep).unwrap();
+        assert_eq!(kept.position, Position { done: json!({"bound": ["5"]}), pass: None });
+        let reset = run(Mode::Incremental, Some(Decision::Reset), "a", "id");
+        let anew = established().resume(&reset).unwrap();
+        assert_eq!((&anew.position, anew.deleted), (&Position::start(), 0));
+        let further = anew.advance(reset.run, halfway(), 0, None);
+        assert_eq!(further.clone().resume(&reset).unwrap(), further, "a takeover goes on");
+        assert!(!further.edited);
     }
 
     #[test]

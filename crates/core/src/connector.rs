@@ -40,8 +40,8 @@ pub trait Transform: Send {
     async fn apply(&mut self, batch: Batch) -> Result<Batch>;
 }
 
-/// Where rows go. One instance serves one lease; the executor calls `seal` once, then `write`
-/// batch by batch.
+/// Where rows go. One instance serves one lease; the executor calls `seal`, once more when it has changed the
+/// checkpoint by a person's decision, then `write` batch by batch.
 #[async_trait]
 pub trait Sink: Send {
     /// Shuts older owners out before the first write of a lease, and answers the state that the target

@@ -52,6 +52,15 @@ impl Error {
         Self::new(Remedy::StandDown, "checkpoint.moved", "the checkpoint was moved by someone else")
     }
 
+    /// A person has to decide what the checkpoint is worth now.
+    pub fn config_changed() -> Self {
+        let message =
+            "the pipeline was changed since its checkpoint was made: what has been read may not fit any more";
+        Self::fix("checkpoint.config_changed", message).hint(
+            "run it with checkpoint `keep` to go on from there, with checkpoint `reset` to read everything from the start, or in mode `full`",
+        )
+    }
+
     pub fn fix(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(Remedy::FixConfiguration, code, message)
     }

@@ -18,7 +18,7 @@ mod target;
 mod words;
 
 pub use batch::{Batch, Commit, Counts, Outcome, Reject, Scope, Timings, Written};
-pub use checkpoint::{Checkpoint, Load, LoadPath, Position};
+pub use checkpoint::{Checkpoint, Decision, Load, LoadPath, Position, Resumption};
 pub use connector::{Destination, Sink, Source, Transform};
 pub use error::{Error, Remedy, Result};
 pub use lease::{Lease, LeaseToken, Owner};

@@ -290,7 +290,8 @@ impl Pipeline {
         })
     }
 
-    /// Hash of all that decides what a position means. What only sets the pace is left out.
+    /// Hash of all that decides what a position means. What only sets the pace is left out. `target` as it
+    /// is declared, so that whoever knows the meta-store can tell.
     pub fn config_hash(&self, target: &Target) -> String {
         let mut meaning = serde_json::json!({
             "type": self.kind, "source_type": self.source_type, "source_connection": self.source_connection,

@@ -9,7 +9,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use uuid::Uuid;
 use vitrina_connectors::{sinks, sources, transforms};
-use vitrina_core::{Commit, Counts, Error, Remedy, Result, Sink, State, Target, Violation, Written};
+use vitrina_core::{
+    Checkpoint, Commit, Counts, Error, Remedy, Result, Resumption, Sink, State, Violation, Written,
+};
 use vitrina_store::{Claim, Store};
 
 use crate::RunnerSettings;
@@ -203,14 +205,41 @@ impl Executor {
     /// Read again at every attempt: a commit whose answer was lost may have happened. A backfill leaves the
     /// checkpoint as it finds it.
     async fn resume(&self, claim: &Claim, key: &[String], sink: &mut dyn Sink) -> Result<State> {
-        let stored = self.store.state(claim.lease.pipeline).await?;
-        let state = State { checkpoint: stored.checkpoint, version: stored.version };
-        let mut state = sink.seal(&claim.lease, state).await?;
-        if claim.keys.is_none() {
-            let target = Target { key: key.to_vec(), ..claim.target.clone() };
-            state.checkpoint = state.checkpoint.resume(&claim.pipeline.config_hash(&target));
+        let sealed = self.seal(claim, sink).await?;
+        if claim.keys.is_some() {
+            return Ok(sealed);
         }
-        Ok(state)
+        let decided_before = sealed.checkpoint.decided_by;
+        let by = Resumption {
+            run: claim.run,
+            mode: claim.mode,
+            decision: claim.decision,
+            config_hash: claim.pipeline.config_hash(&claim.target),
+            key: key.to_vec(),
+        };
+        let checkpoint = sealed.checkpoint.resume(&by)?;
+        if checkpoint.decided_by == decided_before {
+            return Ok(State { checkpoint, version: sealed.version });
+        }
+        self.decide(claim, sealed.version, &checkpoint, sink).await
+    }
+
+    async fn seal(&self, claim: &Claim, sink: &mut dyn Sink) -> Result<State> {
+        let stored = self.store.state(claim.lease.pipeline).await?;
+        sink.seal(&claim.lease, State { checkpoint: stored.checkpoint, version: stored.version }).await
+    }
+
+    /// Stored before anything is read: a pass that finds nothing stores nothing, and would ask again.
+    async fn decide(
+        &self,
+        claim: &Claim,
+        version: i64,
+        checkpoint: &Checkpoint,
+        sink: &mut dyn Sink,
+    ) -> Result<State> {
+        tracing::info!(decision = ?claim.decision, "the checkpoint is changed, as the run was asked to");
+        self.store.decide(&claim.lease, version, checkpoint).await?;
+        self.seal(claim, sink).await
     }
 
     /// Write and checkpoint.

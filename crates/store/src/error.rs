@@ -43,6 +43,9 @@ pub enum Error {
     VersionMoved { current: i64 },
     #[error("{0}")]
     Refusal(#[from] Refusal),
+    /// The checkpoint was made under another configuration, and nobody has said what it is worth now.
+    #[error("{}", vitrina_core::Error::config_changed())]
+    ConfigChanged,
     /// Another runner owns the pipeline now.
     #[error("the lease is lost")]
     LeaseLost,

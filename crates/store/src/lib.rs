@@ -2,6 +2,7 @@
 //! rules: what may follow what is decided by `vitrina_core::Lifecycle`, applied here under a row lock.
 
 mod access;
+mod checkpoints;
 mod claims;
 mod error;
 mod ledger;

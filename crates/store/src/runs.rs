@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use vitrina_core::{Checkpoint, Mode, PipelineId, RunId, RunStatus};
+use vitrina_core::{Checkpoint, Decision, Mode, PipelineId, RunId, RunStatus};
 
 use crate::{Result, Store, Trigger};
 
@@ -16,6 +16,8 @@ pub struct RunRecord {
     pub mode: Mode,
     /// A backfill of so many keys. The list itself may be long, and who lists or polls runs need not see it.
     pub backfill_keys: Option<u64>,
+    /// What was decided about the checkpoint when the run was asked for.
+    pub checkpoint: Option<Decision>,
     pub cancel_requested: bool,
     pub requested_at: Timestamp,
     pub started_at: Option<Timestamp>,

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use uuid::Uuid;
 use vitrina_core::{
-    AllowedTargets, Effect, Event, Lease, Lifecycle, Mode, OnActive, PipelineId, RunId, RunStatus, Status,
-    TargetName,
+    AllowedTargets, Checkpoint, Decision, Effect, Event, Lease, Lifecycle, Mode, OnActive, PipelineId, RunId,
+    RunStatus, Status, Target, TargetName,
 };
 
 use crate::pipelines::{PipelineRecord, PipelineRef, find, target};
@@ -34,6 +34,9 @@ pub struct RunRequest {
     /// A backfill: only these keys are read again, each a JSON array of the target's key columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<Value>>,
+    /// What becomes of a checkpoint that was made under another configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Decision>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
 }
@@ -208,9 +211,15 @@ async fn open_run(
     let target = target(tx, &name).await?;
     let run = RunId(Uuid::now_v7());
     let paused = paused_run(record, event);
+    if trigger == Trigger::Api && builds_on_the_checkpoint(paused, record, &request) {
+        refuse_another_configuration(tx, record, &target).await?;
+    }
     sqlx::query(
-        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys)
-         values ($1, $2, $3, $4, $5, $6, coalesce($7, (select keys from etl.etl_runs where id = $8)))",
+        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, checkpoint)
+         select $1, $2, $3, $4, $5, $6, coalesce($7, paused.keys), coalesce($9, paused.checkpoint)
+           from (select) new left join (
+                select r.keys, case when s.checkpoint ->> 'decided_by' is distinct from r.id::text then r.checkpoint end as checkpoint
+                  from etl.etl_runs r join etl.etl_state s using (pipeline_id) where r.id = $8) paused on true",
     )
     .bind(run.0)
     .bind(config.id.0)
@@ -219,7 +228,8 @@ async fn open_run(
     .bind(json!({"pipeline": config, "target": target}))
     .bind(&request.idempotency_key)
     .bind(request.keys.clone().map(Value::from))
-    .bind(carried(paused, &request).map(|run| run.0))
+    .bind(carried(paused, &request).map(|run| run.id.0))
+    .bind(request.checkpoint.map(Decision::as_str))
     .execute(&mut *tx)
     .await?;
     sqlx::query("update etl.etl_pipelines set connections_needed = $2, tasks_needed = $3 where id = $1")
@@ -256,9 +266,39 @@ fn mode(paused: Option<&RunRecord>, record: &PipelineRecord, request: &RunReques
     request.mode.or(paused.map(|run| run.mode)).unwrap_or(record.config.mode)
 }
 
-/// The run whose keys go on. What is asked for anew is no backfill unless it says so.
-fn carried(paused: Option<&RunRecord>, request: &RunRequest) -> Option<RunId> {
-    paused.filter(|_| request.mode.is_none()).map(|run| run.id)
+/// The run whose keys go on, and whose decision if it was not carried out yet. What is asked for anew is no
+/// backfill unless it says so.
+fn carried<'a>(paused: Option<&'a RunRecord>, request: &RunRequest) -> Option<&'a RunRecord> {
+    paused.filter(|_| request.mode.is_none())
+}
+
+/// An incremental run does, unless it comes with a decision. A backfill leaves the checkpoint alone.
+fn builds_on_the_checkpoint(
+    paused: Option<&RunRecord>,
+    record: &PipelineRecord,
+    request: &RunRequest,
+) -> bool {
+    let carried = carried(paused, request);
+    let backfill = request.keys.is_some() || carried.is_some_and(|run| run.backfill_keys.is_some());
+    let decided = request.checkpoint.or(carried.and_then(|run| run.checkpoint)).is_some();
+    mode(paused, record, request) == Mode::Incremental && !backfill && !decided
+}
+
+/// As far as the meta-store knows: whether the mart has another key by now is the runner's to see.
+async fn refuse_another_configuration(
+    tx: &mut PgConnection,
+    record: &PipelineRecord,
+    target: &Target,
+) -> Result<()> {
+    let stored: Value = sqlx::query_scalar("select checkpoint from etl.etl_state where pipeline_id = $1")
+        .bind(record.config.id.0)
+        .fetch_one(tx)
+        .await?;
+    let checkpoint: Checkpoint = serde_json::from_value(stored)?;
+    match checkpoint.is_of_another(&record.config.config_hash(target), &[]) {
+        true => Err(Error::ConfigChanged),
+        false => Ok(()),
+    }
 }
 
 async fn drop_pass(tx: &mut PgConnection, id: PipelineId) -> Result<()> {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
-use vitrina_core::{Mode, OnActive, RunStatus};
+use vitrina_core::{Decision, Mode, OnActive, RunStatus};
 use vitrina_store::{AttemptRecord, RunRecord, Trigger};
 
 use super::key::{Key, keys};
@@ -22,6 +22,10 @@ pub(crate) struct RunOrder {
     #[serde(default, deserialize_with = "keys")]
     #[schema(min_items = 1, max_items = 10_000)]
     pub(crate) keys: Option<Vec<Key>>,
+    /// What becomes of the checkpoint: `keep` goes on from what completed passes established, `reset` reads
+    /// everything from the start. Needed when the pipeline was changed since the checkpoint was made.
+    #[schema(value_type = Option<words::Decision>)]
+    pub(crate) checkpoint: Option<Decision>,
     /// What happens when a run is active: `join` when not given.
     #[schema(value_type = Option<words::OnActive>)]
     pub(crate) on_active: Option<OnActive>,
@@ -58,6 +62,9 @@ pub(crate) struct Run {
     mode: Mode,
     /// A backfill of so many keys; null where the run is none.
     backfill_keys: Option<u64>,
+    /// What was decided about the checkpoint when the run was asked for.
+    #[schema(value_type = Option<words::Decision>)]
+    checkpoint: Option<Decision>,
     cancel_requested: bool,
     requested_at: Timestamp,
     started_at: Option<Timestamp>,
@@ -93,6 +100,7 @@ impl From<RunRecord> for Run {
             trigger: record.trigger,
             mode: record.mode,
             backfill_keys: record.backfill_keys,
+            checkpoint: record.checkpoint,
             cancel_requested: record.cancel_requested,
             requested_at: record.requested_at,
             started_at: record.started_at,

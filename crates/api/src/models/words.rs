@@ -20,4 +20,4 @@ macro_rules! documented {
     )+ };
 }
 
-documented!(Capture, FirstLoad, Mode, OnActive, PipelineKind, ReadBy, RunStatus, Status);
+documented!(Capture, Decision, FirstLoad, Mode, OnActive, PipelineKind, ReadBy, RunStatus, Status);

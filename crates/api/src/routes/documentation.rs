@@ -82,7 +82,7 @@ problems! {
     NoRun = "404" "`run.not_found`",
     NameTaken = "409" "`pipeline.name_taken`",
     StillActive = "409" "`pipeline.active`",
-    CannotRun = "409" "`pipeline.disabled`, `pipeline.active`, `pipeline.pending`, `pipeline.pausing`, `pipeline.cancelling`, `idempotency_key.reused`",
+    CannotRun = "409" "`pipeline.disabled`, `pipeline.active`, `pipeline.pending`, `pipeline.pausing`, `pipeline.cancelling`, `pipeline.config_changed`, `idempotency_key.reused`",
     CannotRetry = "409" "`rejects.none`, `pipeline.disabled`, `pipeline.pending`, `pipeline.pausing`, `pipeline.cancelling`",
     CannotPause = "409" "`pipeline.failed`",
     CannotCancel = "409" "`pipeline.idle`",

@@ -1,7 +1,7 @@
 //! What is asked of pipelines. The API only requests; a runner acts (R-ST-2).
 
 use serde_json::{Value, json};
-use vitrina_core::{Event, Lifecycle, Mode, OnActive, Pipeline, PipelineId, Refusal};
+use vitrina_core::{Decision, Event, Lifecycle, Mode, OnActive, Pipeline, PipelineId, Refusal};
 use vitrina_store::{Error as StoreError, PipelineRef, RunRecord, RunRequest, StepDone};
 
 use crate::access::Actor;
@@ -27,15 +27,16 @@ pub(crate) async fn run(
     order: RunOrder,
     idempotency_key: Option<String>,
 ) -> Result<RunAccepted> {
-    let RunOrder { mode, keys, on_active } = order;
+    let RunOrder { mode, keys, checkpoint, on_active } = order;
     let pipeline = app.store.pipeline(reference).await?.config;
     let id = pipeline.id;
     if let Some(keys) = &keys {
+        check_checkpoint(checkpoint)?;
         check_keys(app, &pipeline, mode, keys).await?;
     }
     check_mode(app, pipeline, mode)?;
     let keys = keys.map(|keys| keys.into_iter().map(|key| json!(key)).collect());
-    let request = RunRequest { mode, keys, idempotency_key };
+    let request = RunRequest { mode, keys, checkpoint, idempotency_key };
     let submitted = submit(app, id, on_active.unwrap_or(OnActive::Join), request).await?;
     app.audit(actor, "pipeline.run", id, Some(submitted.before), Some(submitted.after)).await;
     Ok(submitted.run)
@@ -61,7 +62,7 @@ pub(super) async fn submit(
     refuse_to_lose(app, &done, &run, &request, pending).await?;
     let backfill_keys = request.keys.as_ref().map(Vec::len);
     let after = json!({"run": run.id, "mode": run.mode, "on_active": on_active, "pending": pending,
-                       "backfill_keys": backfill_keys});
+                       "backfill_keys": backfill_keys, "checkpoint": request.checkpoint});
     let run = RunAccepted { run_id: run.id.0, status: run.status, pending };
     Ok(Submitted { run, before: shown(done.before), after })
 }
@@ -74,6 +75,13 @@ fn check_mode(app: &App, pipeline: Pipeline, mode: Option<Mode>) -> Result<()> {
         Some(rule) => Err(Error::NoIncrementalKey(Fault::new("/mode", rule.code, &rule.message))),
         None => Ok(()),
     }
+}
+
+/// A backfill leaves the checkpoint where it is.
+fn check_checkpoint(checkpoint: Option<Decision>) -> Result<()> {
+    let Some(_) = checkpoint else { return Ok(()) };
+    let rule = "a backfill leaves the checkpoint alone\nhint: leave out checkpoint or keys";
+    Err(Error::InvalidBody(Fault::new("/checkpoint", "backfill.checkpoint", rule)))
 }
 
 /// A mode would be ignored, and a key of other columns would fail the run. A target that nobody has
@@ -140,6 +148,9 @@ fn waiting(done: &StepDone) -> Option<RunRequest> {
 
 /// An empty request is content with whatever run is there.
 async fn is_done_by(app: &App, request: &RunRequest, run: &RunRecord) -> Result<bool> {
+    if request.checkpoint.is_some() && request.checkpoint != run.checkpoint {
+        return Ok(false);
+    }
     match (&request.keys, request.mode) {
         (None, None) => Ok(true),
         (None, Some(mode)) => Ok(run.backfill_keys.is_none() && run.mode == mode),
@@ -150,7 +161,9 @@ async fn is_done_by(app: &App, request: &RunRequest, run: &RunRecord) -> Result<
 /// Who asks for one more run needs it: of the line, an empty request is content with any mode, and with
 /// no backfill.
 fn is_met_by(request: &RunRequest, waiting: &RunRequest) -> bool {
-    request.keys == waiting.keys && (request.mode.is_none() || request.mode == waiting.mode)
+    request.keys == waiting.keys
+        && (request.mode.is_none() || request.mode == waiting.mode)
+        && (request.checkpoint.is_none() || request.checkpoint == waiting.checkpoint)
 }
 
 /// Nothing was opened or joined, and it was not the answer to a repeated idempotency key.

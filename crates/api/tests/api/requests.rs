@@ -232,3 +232,43 @@ async fn a_request_to_a_pipeline_that_is_not_there_is_404() {
         app.post(&format!("/pipelines/nowhere/{call}")).await.assert_problem(404, "pipeline.not_found");
     }
 }
+
+/// A pipeline whose checkpoint was made under another configuration than it has now.
+async fn changed() -> App {
+    let app = started_with_key().await;
+    app.database
+        .execute("update etl.etl_state set checkpoint = '{\"position\": {\"done\": {\"bound\": [\"5\"]}}, \"config_hash\": \"c0ffee\"}'")
+        .await;
+    app
+}
+
+#[tokio::test]
+async fn a_changed_pipeline_asks_what_becomes_of_its_checkpoint() {
+    let app = changed().await;
+    let incremental = json!({"mode": "incremental"});
+    let answer = run_with(&app, &incremental).await.assert_problem(409, "pipeline.config_changed");
+    let hint = answer.body["hint"].as_str().unwrap();
+    assert!(["keep", "reset", "full"].iter().all(|choice| hint.contains(choice)), "{hint}");
+    assert_eq!(app.status("films").await, "IDLE");
+    let decided = json!({"mode": "incremental", "checkpoint": "keep"});
+    let run = run_with(&app, &decided).await.assert(202);
+    let run = app.get(&format!("/runs/{}", run.body["run_id"].as_str().unwrap())).await.assert(200);
+    assert_eq!(run.body["checkpoint"], "keep");
+    run_with(&app, &decided).await.assert(202);
+    let other = json!({"checkpoint": "reset"});
+    run_with(&app, &other).await.assert_problem(409, "pipeline.active");
+}
+
+#[tokio::test]
+async fn a_full_run_and_a_backfill_of_a_changed_pipeline_ask_nothing() {
+    let app = changed().await;
+    run_with(&app, &json!({"mode": "full"})).await.assert(202);
+    app.post("/pipelines/films/cancel").await.assert(202);
+    run_with(&app, &json!({"keys": ["7"]})).await.assert(202);
+    app.post("/pipelines/films/cancel").await.assert(202);
+    let both = run_with(&app, &json!({"keys": ["7"], "checkpoint": "keep"})).await;
+    assert_eq!(
+        both.assert_problem(422, "request.invalid").faults(),
+        [("/checkpoint", "backfill.checkpoint")]
+    );
+}

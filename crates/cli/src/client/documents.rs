@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
-use vitrina_core::{Mode, OnActive, RunStatus, Status};
+use vitrina_core::{Decision, Mode, OnActive, RunStatus, Status};
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Page<T> {
@@ -109,6 +109,8 @@ pub(crate) struct Order {
     pub(crate) mode: Option<Mode>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) keys: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) checkpoint: Option<Decision>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) on_active: Option<OnActive>,
 }

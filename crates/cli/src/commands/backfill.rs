@@ -34,7 +34,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     };
     let client = context.client()?;
     // A backfill is a request of its own: the run that may be active does not fulfil it.
-    let order = Order { mode: None, keys: Some(keys), on_active: Some(OnActive::After) };
+    let order = Order { keys: Some(keys), on_active: Some(OnActive::After), ..Order::default() };
     let answer = client.run(&args.pipeline, &order).await?;
     let asked = Asked { pipeline: &args.pipeline, accepted: &answer.known, document: &answer.document };
     watch::follow(&asked, &args.watch, &client, context).await

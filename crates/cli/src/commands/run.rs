@@ -1,7 +1,7 @@
 //! `vitrina run PIPELINE`: asks for a run and, with `--watch`, stays until it has ended.
 
 use anyhow::Result;
-use vitrina_core::{Mode, OnActive};
+use vitrina_core::{Decision, Mode, OnActive};
 
 use crate::client::Order;
 use crate::context::Context;
@@ -16,6 +16,9 @@ pub(crate) struct Args {
     /// full or incremental, instead of the pipeline's own mode
     #[arg(long)]
     mode: Option<Mode>,
+    /// keep or reset: what becomes of the checkpoint of a pipeline that was changed
+    #[arg(long, value_name = "WHAT")]
+    checkpoint: Option<Decision>,
     /// If a run is active: join it, run once more after it, or reject
     #[arg(long, value_name = "WHAT")]
     on_active: Option<OnActive>,
@@ -25,7 +28,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let client = context.client()?;
-    let order = Order { mode: args.mode, keys: None, on_active: args.on_active };
+    let order = Order { mode: args.mode, keys: None, checkpoint: args.checkpoint, on_active: args.on_active };
     let answer = client.run(&args.pipeline, &order).await?;
     let asked = Asked { pipeline: &args.pipeline, accepted: &answer.known, document: &answer.document };
     watch::follow(&asked, &args.watch, &client, context).await

@@ -4,6 +4,7 @@
 mod changelog;
 mod contract;
 mod cursors;
+mod decisions;
 mod failures;
 mod full;
 mod incremental;

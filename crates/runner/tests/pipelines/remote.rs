@@ -1,7 +1,7 @@
 //! Marts in another database than the meta-store: a row beside the mart is fence and truth.
 
 use serde_json::json;
-use vitrina_core::{PipelineId, RunStatus, Status};
+use vitrina_core::{Decision, PipelineId, RunStatus, Status};
 use vitrina_runner::RunnerSettings;
 use vitrina_testbed::Database;
 
@@ -171,4 +171,22 @@ async fn a_cancelled_load_into_another_database_starts_over() {
     assert_eq!(remote.films().await, 10);
     assert_eq!(remote.succeed(id).await.rows_read, 30);
     assert_eq!(remote.films().await, 30);
+}
+
+#[tokio::test]
+async fn a_decision_about_a_mart_elsewhere_counts_there_as_well() {
+    let remote = Remote::with_films(20).await;
+    let id = remote.stage.incremental(100).await;
+    remote.succeed(id).await;
+    let run = remote.stage.request_decision(id, Decision::Reset).await;
+    remote.stage.drain(remote.settings()).await;
+    assert_eq!(remote.stage.run_record(run).await.rows_read, 20);
+    let run = remote.stage.request_decision(id, Decision::Keep).await;
+    remote.stage.drain(remote.settings()).await;
+    assert_eq!(remote.stage.run_record(run).await.rows_read, 0);
+    let (here, there) = remote.versions().await;
+    assert_eq!(here, there);
+    remote.marts.execute("truncate analytics.film; delete from vitrina.checkpoints").await;
+    remote.succeed(id).await;
+    assert_eq!(remote.films().await, 20, "afterwards the mart is believed again");
 }

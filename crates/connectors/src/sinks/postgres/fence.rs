@@ -68,6 +68,9 @@ impl Fence {
         let Some((truth, outcome)) = self.raise(session, lease, &state).await? else {
             return Err(Error::lease_lost());
         };
+        if state.checkpoint.edited {
+            return self.take_edit(session, lease, &truth, state).await;
+        }
         if truth == state {
             return Ok(state);
         }
@@ -88,6 +91,22 @@ impl Fence {
         self.overwrite(session, lease, &truth).await?;
         self.ledger.adopt(lease, &truth).await?;
         Ok(truth)
+    }
+
+    /// What a person has written since then counts, whatever the mart knows. The mark goes when both sides have
+    /// it, before the first batch: afterwards the mart is believed again.
+    async fn take_edit(
+        &self,
+        session: &Session,
+        lease: &Lease,
+        truth: &State,
+        state: State,
+    ) -> Result<State> {
+        let checkpoint = Checkpoint { edited: false, ..state.checkpoint };
+        let edit = State { checkpoint, version: truth.version.max(state.version) };
+        self.overwrite(session, lease, &edit).await?;
+        self.ledger.adopt(lease, &edit).await?;
+        Ok(edit)
     }
 
     /// A mart that does not know this pipeline yet starts with what the meta-store knows only if that is

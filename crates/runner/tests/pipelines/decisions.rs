@@ -1,0 +1,180 @@
+//! Pipelines that were changed since their checkpoint was made: they ask, and do what they are told.
+
+use vitrina_core::{Decision, Event, Mode, OnActive, PipelineId, RunId, RunStatus, Status};
+use vitrina_store::{Error, RunRecord, RunRequest};
+
+use crate::stage::{Stage, until};
+
+const SHOUTING: &str = "update etl.etl_pipelines set source_query = 'select id, upper(title) as title, rating, modified from content.film'";
+
+impl Stage {
+    pub(crate) async fn request_decision(&self, id: PipelineId, decision: Decision) -> RunId {
+        let request = RunRequest { checkpoint: Some(decision), ..RunRequest::default() };
+        self.store.request_run(id, OnActive::Reject, &request).await.unwrap().run.unwrap()
+    }
+
+    async fn decide(&self, id: PipelineId, decision: Decision) -> RunRecord {
+        let run = self.request_decision(id, decision).await;
+        self.runner().drain().await.unwrap();
+        let run = self.run_record(run).await;
+        assert_eq!(run.status, RunStatus::Success, "{:?}", run.error);
+        run
+    }
+
+    async fn shouted(&self) -> i64 {
+        self.count("analytics.film where title = upper(title)").await
+    }
+}
+
+/// Ten films in the mart, and a query that was changed since.
+async fn changed() -> (Stage, PipelineId) {
+    let stage = Stage::with_films(10).await;
+    let id = stage.incremental(100).await;
+    stage.succeed(id).await;
+    stage.db.execute(SHOUTING).await;
+    (stage, id)
+}
+
+async fn is_refused(stage: &Stage, id: PipelineId) -> bool {
+    let asked = stage.store.request_run(id, OnActive::Join, &RunRequest::default()).await;
+    matches!(asked, Err(Error::ConfigChanged))
+}
+
+#[tokio::test]
+async fn a_changed_query_does_not_go_on_from_the_old_querys_checkpoint() {
+    let (stage, id) = changed().await;
+    assert!(is_refused(&stage, id).await);
+    assert_eq!(stage.status(id).await, Status::Idle, "nothing was opened");
+    assert_eq!(stage.decide(id, Decision::Reset).await.rows_written, 10);
+    assert_eq!(stage.shouted().await, 10);
+    stage.succeed(id).await;
+}
+
+#[tokio::test]
+async fn a_kept_checkpoint_goes_on_under_the_new_configuration_and_is_asked_about_once() {
+    let (stage, id) = changed().await;
+    assert_eq!(stage.decide(id, Decision::Keep).await.rows_read, 0, "a pass that finds nothing");
+    stage.db.execute("update content.film set modified = now() where id = 3").await;
+    assert_eq!(stage.succeed(id).await.rows_read, 1);
+    assert_eq!(stage.shouted().await, 1);
+}
+
+#[tokio::test]
+async fn a_full_run_of_a_changed_pipeline_never_asks() {
+    let (stage, id) = changed().await;
+    let run = stage.request_mode(id, Mode::Full).await;
+    stage.runner().drain().await.unwrap();
+    assert_eq!(stage.run_record(run).await.status, RunStatus::Success);
+    assert_eq!(stage.shouted().await, 10);
+    stage.db.execute("update content.film set modified = now() where id = 3").await;
+    assert_eq!(stage.succeed(id).await.rows_read, 1, "the cursor goes on from the load");
+}
+
+#[tokio::test]
+async fn a_full_run_of_a_changed_pipeline_drops_the_load_that_was_open() {
+    let stage = Stage::with_films(100).await;
+    let id = stage.full(10).await;
+    let (mut tasks, shutdown) = stage.start_runner("first");
+    let blocker = stage.block_film(25).await;
+    stage.request(id).await;
+    stage.someone_waits_for_a_row().await;
+    stage.change(id, Event::Pause).await;
+    blocker.batch_execute("rollback").await.unwrap();
+    stage.reaches(id, Status::Paused).await;
+    shutdown.cancel();
+    tasks.join_next().await.unwrap().unwrap();
+    stage.db.execute(SHOUTING).await;
+    assert_eq!(stage.succeed(id).await.rows_read, 100);
+    assert_eq!(stage.shouted().await, 100);
+}
+
+#[tokio::test]
+async fn a_mart_whose_key_was_changed_by_hand_is_noticed_by_the_runner() {
+    let stage = Stage::with_films(10).await;
+    stage.db.execute("delete from etl.etl_targets").await;
+    let id = stage.incremental(100).await;
+    stage.succeed(id).await;
+    stage.db.execute("alter table analytics.film drop constraint film_pkey; alter table analytics.film add primary key (title)").await;
+    let (code, message) = stage.fail(id).await;
+    assert_eq!(code, "checkpoint.config_changed");
+    assert!(["keep", "reset", "full"].iter().all(|choice| message.contains(choice)), "{message}");
+    stage.decide(id, Decision::Keep).await;
+    stage.succeed(id).await;
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_knows_no_key_is_not_asked_about() {
+    let stage = Stage::with_films(10).await;
+    let id = stage.incremental(100).await;
+    stage.succeed(id).await;
+    stage.db.execute("update etl.etl_state set checkpoint = checkpoint - 'key'").await;
+    stage.succeed(id).await;
+}
+
+#[tokio::test]
+async fn a_run_that_begins_by_itself_cannot_be_refused_and_fails_instead() {
+    let (stage, id) = changed().await;
+    stage.request_decision(id, Decision::Keep).await;
+    stage.store.request_run(id, OnActive::After, &RunRequest::default()).await.unwrap();
+    stage.db.execute("update etl.etl_pipelines set source_query = source_query || ' where true'").await;
+    stage.runner().drain().await.unwrap();
+    let runs = stage.store.runs(id, 2).await.unwrap();
+    assert_eq!(runs[0].error_code.as_deref(), Some("checkpoint.config_changed"));
+    assert_eq!(runs[1].status, RunStatus::Success, "it keeps the configuration it was requested with");
+}
+
+#[tokio::test]
+async fn a_reset_of_an_unchanged_pipeline_starts_over() {
+    let stage = Stage::with_films(10).await;
+    let id = stage.incremental(100).await;
+    stage.succeed(id).await;
+    assert_eq!(stage.decide(id, Decision::Reset).await.rows_read, 10);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_reset_is_carried_out_once_however_often_its_run_is_taken_over() {
+    let stage = Stage::with_films(30).await;
+    let id = stage.incremental(10).await;
+    stage.succeed(id).await;
+    stage.db.execute("update content.film set title = upper(title)").await;
+    let (mut doomed, _shutdown) = stage.start_runner("doomed");
+    let blocker = stage.db.client().await;
+    blocker.batch_execute("begin; update analytics.film set title = title where id = 15").await.unwrap();
+    let run = stage.request_decision(id, Decision::Reset).await;
+    stage.someone_waits_for_a_row().await;
+    doomed.abort_all();
+    while doomed.join_next().await.is_some() {}
+    blocker.batch_execute("rollback").await.unwrap();
+    stage.expire_leases().await;
+    stage.runner().drain().await.unwrap();
+    let run = stage.run_record(run).await;
+    assert_eq!((run.status, run.rows_read), (RunStatus::Success, 30), "no batch was read twice");
+    assert_eq!(stage.shouted().await, 30);
+}
+
+#[tokio::test]
+async fn a_decision_that_was_paused_before_it_was_carried_out_is_not_forgotten() {
+    let (stage, id) = changed().await;
+    stage.request_decision(id, Decision::Reset).await;
+    stage.change(id, Event::Pause).await;
+    assert_eq!(stage.succeed(id).await.rows_read, 10);
+    assert_eq!(stage.shouted().await, 10);
+}
+
+#[tokio::test]
+async fn a_decision_that_waits_for_the_run_before_it_comes_with_its_request() {
+    let (stage, id) = changed().await;
+    stage.request_mode(id, Mode::Full).await;
+    let waits = RunRequest { checkpoint: Some(Decision::Reset), ..RunRequest::default() };
+    let (mut tasks, shutdown) = stage.start_runner("first");
+    let blocker = stage.block_mart().await;
+    stage.someone_waits_for_the_mart().await;
+    stage.store.request_run(id, OnActive::After, &waits).await.unwrap();
+    blocker.batch_execute("rollback").await.unwrap();
+    until(async || stage.count("etl.etl_runs where status = 'SUCCESS'").await == 3).await;
+    shutdown.cancel();
+    tasks.join_next().await.unwrap().unwrap();
+    let run = stage.store.runs(id, 1).await.unwrap().remove(0);
+    assert_eq!((run.checkpoint, run.rows_read), (Some(Decision::Reset), 10));
+}
