@@ -10,7 +10,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 use vitrina_connectors::{sinks, sources, transforms};
 use vitrina_core::{
-    Checkpoint, Commit, Counts, Error, Remedy, Result, Resumption, Sink, State, Violation, Written,
+    Commit, Counts, Decision, Error, Remedy, Result, Resumption, Sink, State, Violation, Written,
 };
 use vitrina_store::{Claim, Store};
 
@@ -209,7 +209,7 @@ impl Executor {
         if claim.keys.is_some() {
             return Ok(sealed);
         }
-        let decided_before = sealed.checkpoint.decided_by;
+        let before = sealed.checkpoint.decided_by;
         let by = Resumption {
             run: claim.run,
             mode: claim.mode,
@@ -218,10 +218,11 @@ impl Executor {
             key: key.to_vec(),
         };
         let checkpoint = sealed.checkpoint.resume(&by)?;
-        if checkpoint.decided_by == decided_before {
-            return Ok(State { checkpoint, version: sealed.version });
+        let resumed = State { checkpoint, version: sealed.version };
+        match claim.decision.filter(|_| resumed.checkpoint.decided_by != before) {
+            Some(decision) => self.decide(claim, decision, &resumed, sink).await,
+            None => Ok(resumed),
         }
-        self.decide(claim, sealed.version, &checkpoint, sink).await
     }
 
     async fn seal(&self, claim: &Claim, sink: &mut dyn Sink) -> Result<State> {
@@ -233,12 +234,13 @@ impl Executor {
     async fn decide(
         &self,
         claim: &Claim,
-        version: i64,
-        checkpoint: &Checkpoint,
+        decision: Decision,
+        resumed: &State,
         sink: &mut dyn Sink,
     ) -> Result<State> {
-        tracing::info!(decision = ?claim.decision, "the checkpoint is changed, as the run was asked to");
-        self.store.decide(&claim.lease, version, checkpoint).await?;
+        tracing::info!(%decision, "the checkpoint is changed, as the run was asked to");
+        let State { checkpoint, version } = resumed;
+        self.store.decide(&claim.lease, claim.run, decision, *version, checkpoint).await?;
         self.seal(claim, sink).await
     }
 

@@ -1,28 +1,84 @@
-//! Checkpoints that people change: under the lease of the run that was asked to.
+//! Checkpoints that people look at and change, and what they have been.
 
-use serde_json::json;
-use vitrina_core::{Checkpoint, Lease};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+use vitrina_core::{Checkpoint, Decision, Lease, Pipeline, PipelineId, RunId, Target};
 
 use crate::steps::hold;
 use crate::{Error, Result, Store};
 
+/// What completed passes had established at some time.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CheckpointRecord {
+    /// The version of the state that it came with.
+    pub version: i64,
+    pub checkpoint: Checkpoint,
+    /// The run that moved it; none where a person did.
+    pub run_id: Option<RunId>,
+    pub reason: String,
+    pub created_at: Timestamp,
+}
+
+/// Compare and set, with a row of history.
+const CHANGE: &str = "
+with changed as (
+    update etl.etl_state set checkpoint = $3, version = version + 1, updated_at = clock_timestamp()
+     where pipeline_id = $1 and version = $2 returning version)
+select version from changed, etl.keep_checkpoint($1, version, $3, $4, $5)";
+
 impl Store {
     /// Carries out what a run was asked to do about its checkpoint.
-    pub async fn decide(&self, lease: &Lease, from_version: i64, checkpoint: &Checkpoint) -> Result<i64> {
+    pub async fn decide(
+        &self,
+        lease: &Lease,
+        run: RunId,
+        decision: Decision,
+        from_version: i64,
+        checkpoint: &Checkpoint,
+    ) -> Result<()> {
         let mut tx = self.pool.begin().await?;
         hold(&mut tx, lease).await?;
-        let version: Option<i64> = sqlx::query_scalar(
-            "update etl.etl_state set checkpoint = $3, version = version + 1, updated_at = clock_timestamp()
-              where pipeline_id = $1 and version = $2 returning version",
-        )
-        .bind(lease.pipeline.0)
-        .bind(from_version)
-        .bind(json!(checkpoint))
-        .fetch_optional(&mut *tx)
-        .await?;
+        let version: Option<i64> = sqlx::query_scalar(CHANGE)
+            .bind(lease.pipeline.0)
+            .bind(from_version)
+            .bind(json!(checkpoint))
+            .bind(run.0)
+            .bind(decision.as_str())
+            .fetch_optional(&mut *tx)
+            .await?;
         // Only another owner of the pipeline could have moved it.
-        let version = version.ok_or(Error::LeaseLost)?;
-        tx.commit().await?;
-        Ok(version)
+        version.ok_or(Error::LeaseLost)?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Newest first.
+    pub async fn checkpoints(&self, pipeline: PipelineId, limit: i64) -> Result<Vec<CheckpointRecord>> {
+        let documents: Vec<Value> = sqlx::query_scalar(
+            "select to_jsonb(c) from etl.etl_checkpoints c where pipeline_id = $1 order by version desc limit $2",
+        )
+        .bind(pipeline.0)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await?;
+        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+    }
+}
+
+/// As far as the meta-store knows: whether the mart has another key by now is the runner's to see.
+pub(crate) async fn refuse_another_configuration(
+    tx: &mut PgConnection,
+    config: &Pipeline,
+    target: &Target,
+) -> Result<()> {
+    let stored: Value = sqlx::query_scalar("select checkpoint from etl.etl_state where pipeline_id = $1")
+        .bind(config.id.0)
+        .fetch_one(tx)
+        .await?;
+    let checkpoint: Checkpoint = serde_json::from_value(stored)?;
+    match checkpoint.is_of_another(&config.config_hash(target), &[]) {
+        true => Err(Error::ConfigChanged),
+        false => Ok(()),
     }
 }

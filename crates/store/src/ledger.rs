@@ -45,7 +45,11 @@ async fn adopt(store: &Store, lease: &Lease, state: &State) -> crate::Result<()>
     let mut tx = store.pool.begin().await?;
     hold(&mut tx, lease).await?;
     sqlx::query(
-        "update etl.etl_state set checkpoint = $2, version = $3, updated_at = clock_timestamp() where pipeline_id = $1",
+        "with before as (select checkpoint #> '{position,done}' as done from etl.etl_state where pipeline_id = $1),
+              changed as (update etl.etl_state set checkpoint = $2, version = $3, updated_at = clock_timestamp()
+                           where pipeline_id = $1)
+         select etl.keep_checkpoint($1, $3, $2, (select run_id from etl.etl_pipelines where id = $1), 'mart')
+           from before where done is distinct from $2 #> '{position,done}'",
     )
     .bind(lease.pipeline.0)
     .bind(json!(state.checkpoint))

@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use uuid::Uuid;
 use vitrina_core::{
-    AllowedTargets, Checkpoint, Decision, Effect, Event, Lease, Lifecycle, Mode, OnActive, PipelineId, RunId,
-    RunStatus, Status, Target, TargetName,
+    AllowedTargets, Decision, Effect, Event, Lease, Lifecycle, Mode, OnActive, PipelineId, RunId, RunStatus,
+    Status, TargetName,
 };
 
+use crate::checkpoints::refuse_another_configuration;
 use crate::pipelines::{PipelineRecord, PipelineRef, find, target};
 use crate::{Error, LOCK_TIMEOUT, Result, RunRecord, Store};
 
@@ -212,7 +213,7 @@ async fn open_run(
     let run = RunId(Uuid::now_v7());
     let paused = paused_run(record, event);
     if trigger == Trigger::Api && builds_on_the_checkpoint(paused, record, &request) {
-        refuse_another_configuration(tx, record, &target).await?;
+        refuse_another_configuration(tx, config, &target).await?;
     }
     sqlx::query(
         "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, checkpoint)
@@ -282,23 +283,6 @@ fn builds_on_the_checkpoint(
     let backfill = request.keys.is_some() || carried.is_some_and(|run| run.backfill_keys.is_some());
     let decided = request.checkpoint.or(carried.and_then(|run| run.checkpoint)).is_some();
     mode(paused, record, request) == Mode::Incremental && !backfill && !decided
-}
-
-/// As far as the meta-store knows: whether the mart has another key by now is the runner's to see.
-async fn refuse_another_configuration(
-    tx: &mut PgConnection,
-    record: &PipelineRecord,
-    target: &Target,
-) -> Result<()> {
-    let stored: Value = sqlx::query_scalar("select checkpoint from etl.etl_state where pipeline_id = $1")
-        .bind(record.config.id.0)
-        .fetch_one(tx)
-        .await?;
-    let checkpoint: Checkpoint = serde_json::from_value(stored)?;
-    match checkpoint.is_of_another(&record.config.config_hash(target), &[]) {
-        true => Err(Error::ConfigChanged),
-        false => Ok(()),
-    }
 }
 
 async fn drop_pass(tx: &mut PgConnection, id: PipelineId) -> Result<()> {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
 
 mod backfills;
+mod checkpoints;
 mod claims;
 mod ledger;
 mod migrations;
