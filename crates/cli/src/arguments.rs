@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     backfill, changelog, completions, config, demo, doctor, mart, rejects, roles, run, runs, serve, status,
-    up,
+    up, validate,
 };
 use crate::output::Format;
 
@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Status(status::Args),
     /// The runs of a pipeline, newest first
     Runs(runs::Args),
+    /// Check a pipeline: its query, its mart, and how its changes will be followed
+    Validate(validate::Args),
     /// What a pipeline's mart lacks to take its rows, as SQL; executed only when asked
     Mart(mart::Args),
     /// The log of changes in a source: what its owner applies, and who follows it

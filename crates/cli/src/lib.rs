@@ -8,6 +8,7 @@ pub mod config;
 mod context;
 mod exit;
 mod logging;
+mod look;
 mod output;
 mod roles;
 mod services;

@@ -18,6 +18,9 @@ pub trait Source: Send {
 
     async fn read(&mut self, from: &Position) -> Result<Option<Batch>>;
 
+    /// How it will read, and what that costs; once it has begun.
+    async fn advise(&self) -> Result<Vec<Advice>>;
+
     /// Nobody has asked for a batch for a while: whatever is held open at the source is let go. The next
     /// `read` goes on from its position.
     async fn rest(&mut self) -> Result<()>;
@@ -31,6 +34,26 @@ pub struct Destination {
     /// The database server it lives on, where it lives on one: a crash takes back what both had not written yet,
     /// and so what comes from there needs no waiting for its disk.
     pub server: Option<String>,
+}
+
+/// Something to know of a pipeline before it runs.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Advice {
+    /// It works, but could work better.
+    pub warning: bool,
+    pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl Advice {
+    pub fn fine(message: impl Into<String>) -> Self {
+        Self { warning: false, message: message.into(), hint: None }
+    }
+
+    pub fn warning(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { warning: true, message: message.into(), hint: Some(hint.into()) }
+    }
 }
 
 /// A step between source and sink. It may drop, add and change rows; `from`, `to` and `scope` are

@@ -19,7 +19,7 @@ mod words;
 
 pub use batch::{Batch, Commit, Counts, Outcome, Reject, Scope, Timings, Written};
 pub use checkpoint::{Checkpoint, Decision, Load, LoadPath, Position, Resumption};
-pub use connector::{Destination, Sink, Source, Transform};
+pub use connector::{Advice, Destination, Sink, Source, Transform};
 pub use error::{Error, Remedy, Result};
 pub use lease::{Lease, LeaseToken, Owner};
 pub use ledger::{Committed, Entry, Ledger, OpenReject, State};

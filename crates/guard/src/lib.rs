@@ -7,6 +7,7 @@ mod describe;
 mod driving;
 mod finding;
 mod functions;
+mod keyed;
 mod parse;
 mod rules;
 mod table;
@@ -16,6 +17,7 @@ mod wrap;
 pub use describe::{DescribeError, DescribedColumn, describe};
 pub use driving::{ChangeTable, TableColumn, change_table, driving_table, named_table};
 pub use finding::Finding;
+pub use keyed::check_keyed;
 pub use table::check_table;
 pub use wrap::wrap;
 

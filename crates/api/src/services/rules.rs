@@ -1,7 +1,7 @@
 //! All that can be said against a pipeline before it is saved: the rules of `core`, what this
 //! server's configuration knows, and the guard's verdict on its SQL.
 
-use vitrina_core::{Pipeline, TaskKind, Violation};
+use vitrina_core::{Mode, Pipeline, TaskKind, Violation};
 use vitrina_guard::Finding;
 
 use crate::app::Rules;
@@ -50,6 +50,12 @@ fn connection_violation(pipeline: &Pipeline, rules: &Rules) -> Option<Violation>
 /// Every SQL text, also one that a plan overrides: it is stored, and a plan may go.
 fn guard_faults(pipeline: &Pipeline, schemas: &[String], order: &[i32]) -> Vec<Fault> {
     let mut found = query_faults("/source_query", pipeline.source_query.as_deref(), schemas);
+    if pipeline.mode == Mode::Incremental && found.is_empty() {
+        let unkeyed = filled(pipeline.source_query.as_deref())
+            .map(|sql| vitrina_guard::check_keyed(sql, &pipeline.change_key))
+            .unwrap_or_default();
+        found.extend(unkeyed.into_iter().map(|finding| fault("/source_query", finding)));
+    }
     found.extend(table_faults("/source_table", pipeline.source_table.as_deref(), schemas));
     for (place, watch) in pipeline.watch.iter().enumerate() {
         found.extend(table_faults(&format!("/watch/{place}/table"), Some(&watch.table), schemas));

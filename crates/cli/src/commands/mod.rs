@@ -17,6 +17,7 @@ pub(crate) mod runs;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod up;
+pub(crate) mod validate;
 mod watch;
 
 use anyhow::Result;
@@ -34,6 +35,7 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Run(args) => run::run(&args, &context).await,
         Command::Status(args) => status::run(&args, &context).await,
         Command::Runs(args) => runs::run(&args, &context).await,
+        Command::Validate(args) => Box::pin(validate::run(&args, &context)).await,
         Command::Changelog(args) => Box::pin(changelog::run(&args, &context)).await,
         Command::Mart(args) => Box::pin(mart::run(&args, &context)).await,
         Command::Backfill(args) => backfill::run(&args, &context).await,

@@ -68,6 +68,38 @@ async fn a_mart_is_shown_first_and_created_and_widened_only_when_asked() {
 }
 
 #[tokio::test]
+async fn a_pipeline_is_validated_with_the_way_its_changes_will_be_followed_and_what_that_costs() {
+    let place = Place::with_films().await;
+    let shown = place.vitrina(&["validate", "films"]).ends(0);
+    assert!(shown.contains("warn  analytics.film does not exist, or lacks columns"), "{shown}");
+    assert!(shown.contains("a load is read in"), "{shown}");
+    place.vitrina(&["mart", "films", "--apply"]).ends(0);
+    place
+        .db
+        .execute(
+            "alter table content.film add modified timestamptz not null default now();
+             update etl.etl_pipelines set mode = 'incremental', incremental_key = 'modified', incremental_id_key = 'id',
+                    source_query = 'select id, title, rating, modified from content.film'",
+        )
+        .await;
+    place.vitrina(&["mart", "films", "--apply"]).ends(0);
+    let shown = place.vitrina(&["validate", "films"]).ends(0);
+    assert!(
+        shown.contains("hint: create index concurrently on content.film (\"modified\", \"id\")"),
+        "{shown}"
+    );
+    place.db.execute("create index on content.film (modified, id)").await;
+    let shown = place.vitrina(&["validate", "films"]).ends(0);
+    assert!(shown.contains("ok    keys are read from content.film"), "{shown}");
+    place.db.execute("update etl.etl_pipelines set source_query = 'select id, title, rating, greatest(modified, modified) as modified from content.film'").await;
+    let shown = place.vitrina(&["validate", "films"]).ends(0);
+    assert!(shown.contains("warn  the rows stand for no single table: the late window, about "), "{shown}");
+    place.db.execute("update etl.etl_pipelines set capture = 'changelog'").await;
+    let error = place.vitrina(&["validate", "films"]).refuses(4);
+    assert!(error.contains("the source has no change log"), "{error}");
+}
+
+#[tokio::test]
 async fn what_no_statement_can_mend_is_told_as_a_run_would_tell_it() {
     let place = Place::with_films().await;
     place.db.execute("create table analytics.film (id int primary key, title int, rating float8, updated_at timestamptz)").await;

@@ -58,6 +58,8 @@ pub struct Definition<'a> {
 pub trait Kind: Sync + Send + fmt::Debug {
     fn serves(&self, target: &TargetName) -> bool;
     async fn open(&self, target: &TargetName, order: &Order<'_>) -> Result<Opened>;
+    /// The key that rows of the target are found by.
+    async fn key(&self, definition: &Definition<'_>) -> Result<Vec<String>>;
     /// What would have to be done to the target before it can take the rows; nothing where it can.
     async fn lacks(&self, definition: &Definition<'_>) -> Result<Vec<String>>;
     /// Does what `lacks` has answered, all or nothing.

@@ -234,3 +234,16 @@ async fn nothing_is_copied_that_a_crash_of_its_source_could_take_back() {
     let source = source.crash().await;
     assert_eq!(source.value::<i64>("select count(*) from content.film").await, 3);
 }
+
+#[tokio::test]
+async fn a_query_whose_rows_depend_on_each_other_cannot_be_followed_row_by_row() {
+    let stage = with_new_films(5).await;
+    let query = "select id, title, (rank() over (order by rating))::numeric(3,1) as rating, modified from content.film";
+    let id = with_query(&stage, query).await;
+    let (code, message) = stage.fail(id).await;
+    assert_eq!(code, "sql.not_of_a_key");
+    assert!(message.contains("partition it by id, or run the pipeline in mode full"), "{message}");
+    stage.request_mode(id, vitrina_core::Mode::Full).await;
+    stage.runner().drain().await.unwrap();
+    assert_eq!(stage.count("analytics.film").await, 5);
+}

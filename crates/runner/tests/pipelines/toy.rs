@@ -39,6 +39,10 @@ impl Kind for Toy {
         Ok(Opened { sink: Box::new(sink), destination: Destination { key, server: None } })
     }
 
+    async fn key(&self, definition: &Definition<'_>) -> Result<Vec<String>> {
+        Ok(definition.target.key.clone())
+    }
+
     async fn lacks(&self, _: &Definition<'_>) -> Result<Vec<String>> {
         Ok(Vec::new())
     }

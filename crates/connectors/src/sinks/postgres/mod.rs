@@ -75,6 +75,12 @@ impl Kind for Postgres {
         Ok(Opened { sink: Box::new(sink), destination })
     }
 
+    async fn key(&self, definition: &Definition<'_>) -> Result<Vec<String>> {
+        let session = create::session(definition).await?;
+        let mart = Mart::describe(&session, definition.name, definition.target).await?;
+        Ok(mart.map_or_else(|| definition.target.key.clone(), |mart| mart.key))
+    }
+
     async fn lacks(&self, definition: &Definition<'_>) -> Result<Vec<String>> {
         create::lacks(&create::session(definition).await?, definition).await
     }

@@ -32,6 +32,11 @@ pub(super) async fn pages_are_cheap(reader: &Reader, key: &[OrderedColumn]) -> R
     Ok(!page.whole && page.cost * pages <= stream.cost * WORTH)
 }
 
+/// How many rows the planner expects.
+pub(super) async fn rows(reader: &Reader, tail: &str) -> Result<u64> {
+    Ok(explain(reader, tail).await?.rows as u64)
+}
+
 /// A key from the middle, as the statistics of its table know it.
 async fn middle(reader: &Reader, key: &[OrderedColumn]) -> Result<Option<String>> {
     let Some((table, column)) = reader.column(&key[0].name, "key")?.origin else { return Ok(None) };

@@ -6,7 +6,7 @@ use arrow_select::concat::concat_batches;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use vitrina_core::{Batch, Error, Pipeline, Position, ReadBy, Reject, Result, Scope};
+use vitrina_core::{Advice, Batch, Error, Pipeline, Position, ReadBy, Reject, Result, Scope};
 
 use super::estimate;
 use super::reader::{Page, Piece, Reader};
@@ -176,6 +176,15 @@ impl Load {
             return Err(stuck());
         }
         Ok(())
+    }
+
+    pub(super) fn advice(&self) -> Advice {
+        Advice::fine(match self.in_pages {
+            true => "a load is read in pages, each in a short transaction of its own",
+            false => {
+                "a load is read in one stream: an index does not serve the order of its key, or not well enough"
+            }
+        })
     }
 
     /// The page is given up; the next read opens one behind its position.

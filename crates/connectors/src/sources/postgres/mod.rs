@@ -17,7 +17,7 @@ use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use serde_json::Value;
 use uuid::Uuid;
-use vitrina_core::{Batch, Capture, Destination, Error, Mode, Pipeline, Position, Result, Source};
+use vitrina_core::{Advice, Batch, Capture, Destination, Error, Mode, Pipeline, Position, Result, Source};
 
 use super::{Kind, Order};
 use backfill::Backfill;
@@ -86,6 +86,10 @@ impl Source for PostgresSource {
             self.feed = Some(Feed::Backfill(Backfill::new(key, keys, recompute)?));
             return Ok(());
         }
+        if self.mode == Mode::Incremental {
+            let change_key = &self.pipeline.change_key;
+            self.reader.refuse_unkeyed(if change_key.is_empty() { key } else { change_key })?;
+        }
         if self.pipeline.capture == Capture::Changelog {
             let changelog = Changelog::of(&self.pipeline, &self.reader, key, &self.follows).await?;
             let log: Box<dyn Baseline> = Box::new(changelog.log());
@@ -118,6 +122,15 @@ impl Source for PostgresSource {
             Some(Feed::Changelog(changelog)) => changelog.read(&mut self.reader, from).await,
             Some(Feed::Backfill(backfill)) => backfill.read(&mut self.reader, from).await,
             None => Err(Error::bug("source.feed", "the source is read before it has begun")),
+        }
+    }
+
+    async fn advise(&self) -> Result<Vec<Advice>> {
+        match &self.feed {
+            Some(Feed::Load(load)) => Ok(vec![load.advice()]),
+            Some(Feed::Cursor(cursor)) => cursor.advise(&self.reader).await,
+            Some(Feed::Changelog(changelog)) => changelog.advise(&self.reader).await,
+            Some(Feed::Backfill(_)) | None => Ok(Vec::new()),
         }
     }
 

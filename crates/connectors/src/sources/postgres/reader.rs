@@ -193,6 +193,11 @@ impl Reader {
         })
     }
 
+    /// Rows that are no function of their change key cannot be read one by one.
+    pub(super) fn refuse_unkeyed(&self, change_key: &[String]) -> Result<()> {
+        refuse(&vitrina_guard::check_keyed(&self.sql, change_key))
+    }
+
     /// The guard's word on a watched table, again: rows of the meta-store may be written past the API.
     pub(super) fn refuse_watch(&self, watch: &Watch) -> Result<()> {
         let schemas = &self.connection.allowed_schemas;

@@ -11,7 +11,7 @@ mod window;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use vitrina_core::{Batch, Error, Pipeline, Position, Result};
+use vitrina_core::{Advice, Batch, Error, Pipeline, Position, Result};
 
 use super::dirty::{KeysQuery, Page, in_order};
 use super::load::{Baseline, Load, is_load};
@@ -118,6 +118,13 @@ impl Changelog {
             load: None,
             finished: false,
         })
+    }
+
+    /// Fails where the log is not installed.
+    pub(super) async fn advise(&self, reader: &Reader) -> Result<Vec<Advice>> {
+        window::open(reader, &self.log.sources, self.log.who).await?;
+        let follows = format!("changes are followed by the log of {}: exact", self.log.sources.join(", "));
+        Ok(vec![Advice::fine(follows)])
     }
 
     /// What a load of this pipeline leaves behind for the next window.

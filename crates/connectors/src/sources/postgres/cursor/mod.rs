@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use vitrina_core::{Batch, Error, Pipeline, Position, Reject, Result};
+use vitrina_core::{Advice, Batch, Error, Pipeline, Position, Reject, Result};
 
 use super::load::Baseline;
 use super::opening;
@@ -244,6 +244,33 @@ impl Cursor {
             read += recomputed.keys;
         }
         Ok(rejected)
+    }
+
+    pub(super) async fn advise(&self, reader: &Reader) -> Result<Vec<Advice>> {
+        let mut advice = vec![match &self.driver {
+            Driver::Table(track) => {
+                track.advice("of what was read before only rows of late transactions are read again")
+            }
+            Driver::Query(rows) => {
+                let window = rows.rows_in_window(reader, self.late_window).await?;
+                Advice::warning(
+                    format!(
+                        "the rows stand for no single table: the late window, about {window} rows now, is read again on every pass, and rows that leave the query are not noticed"
+                    ),
+                    "name the table as source_table, or make the cursor and the key plain columns of one table",
+                )
+            }
+        }];
+        advice.extend(
+            self.watched
+                .values()
+                .map(|track| track.advice("its changes recompute the rows that depend on it")),
+        );
+        advice.push(Advice::fine(format!(
+            "deleted rows are not noticed by a cursor, nor are transactions that take longer than {} s",
+            self.late_window.as_secs()
+        )));
+        Ok(advice)
     }
 
     /// Whatever is open is given up; the next read goes on behind its position.

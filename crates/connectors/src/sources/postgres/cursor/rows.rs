@@ -2,12 +2,14 @@
 //! was read before is read again as it is, and rows that left the query are not noticed.
 
 use arrow_array::RecordBatch;
+use jiff::SignedDuration;
 use vitrina_core::{Batch, Error, Reject, Result};
 
 use super::checkpoint::Way;
 use super::time::Kind;
 use crate::arrow_text::texts;
 use crate::rejects::{reject, without_flawed};
+use crate::sources::postgres::estimate;
 use crate::sources::postgres::reader::{Page, Piece, Reader};
 use crate::sql::{OrderedColumn, compare, conditions, expressions};
 
@@ -132,6 +134,19 @@ impl RowCursor {
             .map_or_else(|| "false".to_owned(), |bound| compare(&self.columns, "q", "<=", bound));
         let order = expressions(&self.columns, "q");
         format!("where {after}{upto} order by {order} fetch first {rows} rows with ties")
+    }
+
+    /// By the planner's estimate.
+    pub(super) async fn rows_in_window(&self, reader: &Reader, late_window: SignedDuration) -> Result<u64> {
+        let (first, seconds) = (&self.columns[0], late_window.as_secs());
+        let tail = match self.kind {
+            Kind::Number => String::new(),
+            _ => {
+                let start = first.cast(&format!("now() - {seconds} * interval '1 second'"));
+                format!("where {} >= {start}", first.expression("q"))
+            }
+        };
+        estimate::rows(reader, &tail).await
     }
 
     pub(super) async fn without_cursor(&self, reader: &Reader) -> Result<Vec<Reject>> {

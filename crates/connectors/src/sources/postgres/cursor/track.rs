@@ -1,6 +1,6 @@
 //! A table read in the order of its cursor, for the keys of the rows that have changed.
 
-use vitrina_core::{Error, Result, Watch};
+use vitrina_core::{Advice, Error, Result, Watch};
 use vitrina_guard::{ChangeTable, TableColumn};
 
 use super::checkpoint::{Reached, Way};
@@ -63,6 +63,20 @@ impl Track {
             return Err(other_columns(watch));
         }
         Ok(track)
+    }
+
+    pub(super) fn advice(&self, what: &str) -> Advice {
+        let order = self.order.iter().map(|column| identifier(&column.name)).collect::<Vec<_>>().join(", ");
+        let table = &self.table.name;
+        match self.table.indexed {
+            true => Advice::fine(format!("keys are read from {table} by ({order}): {what}")),
+            false => Advice::warning(
+                format!(
+                    "keys are read from {table} by ({order}), and no index serves that order: every page sorts the table"
+                ),
+                format!("create index concurrently on {table} ({order})"),
+            ),
+        }
     }
 
     /// Rows without a cursor are never met.
