@@ -2,18 +2,14 @@
 //! means for the run.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use rustls::{ClientConfig, RootCertStore};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_postgres::config::SslMode;
-use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, Config, Row, Statement};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::{Client, Row, Statement};
 use vitrina_core::{Error, Lease, Result};
+use vitrina_guard::{address, connect};
 
 use crate::known_tables::KnownTables;
 use crate::parked::Parked;
@@ -104,7 +100,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 impl Session {
     pub(crate) async fn open(connection: &Connection, end: End, application_name: &str) -> Result<Self> {
         let name = &connection.name;
-        let mut config = parse(connection.url.expose_secret()).ok_or_else(|| bad_url(name))?;
+        let mut config = address(connection.url.expose_secret()).ok_or_else(|| bad_url(name))?;
         config.application_name(application_name).connect_timeout(Duration::from_secs(10));
         // A peer that vanished without a word is noticed within a minute, not in two hours.
         config.keepalives_idle(Duration::from_secs(30)).keepalives_interval(Duration::from_secs(10));
@@ -176,40 +172,6 @@ impl Session {
         classify(self.end, &self.connection, error)
     }
 }
-
-/// Certificates are verified whenever TLS is used: `verify-ca` and `verify-full` ask for just that.
-fn parse(url: &str) -> Option<Config> {
-    url.replace("sslmode=verify-full", "sslmode=require")
-        .replace("sslmode=verify-ca", "sslmode=require")
-        .parse()
-        .ok()
-}
-
-type Driver = tokio_postgres::Connection<
-    tokio_postgres::Socket,
-    <MakeRustlsConnect as MakeTlsConnect<tokio_postgres::Socket>>::Stream,
->;
-
-/// `prefer` promises no more than a try: a certificate nobody knows falls back to no encryption.
-async fn connect(config: &mut Config) -> std::result::Result<(Client, Driver), tokio_postgres::Error> {
-    let connected = config.connect(TLS.clone()).await;
-    match connected {
-        Err(error) if error.to_string().contains("TLS") && config.get_ssl_mode() == SslMode::Prefer => {
-            config.ssl_mode(SslMode::Disable).connect(TLS.clone()).await
-        }
-        connected => connected,
-    }
-}
-
-/// The system's certificates, read once; none at all is an empty list, not an error.
-static TLS: LazyLock<MakeRustlsConnect> = LazyLock::new(|| match MakeRustlsConnect::with_native_certs() {
-    Ok((tls, _unreadable)) => tls,
-    Err(_) => {
-        let config =
-            ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
-        MakeRustlsConnect::new(config)
-    }
-});
 
 fn bad_url(name: &str) -> Error {
     Error::fix("connection.url", format!("the url of connection {name:?} is no Postgres URL"))

@@ -3,8 +3,10 @@
 //! The verdict is the real Postgres grammar's, and it holds for sessions under `SESSION`: there an
 //! unqualified function, type or operator is the built-in one. The reader's grants stand behind it.
 
+mod connect;
 mod describe;
 mod driving;
+mod estimate;
 mod finding;
 mod functions;
 mod keyed;
@@ -14,8 +16,10 @@ mod table;
 mod walk;
 mod wrap;
 
+pub use connect::{Driver, address, connect};
 pub use describe::{DescribeError, DescribedColumn, describe};
 pub use driving::{ChangeTable, TableColumn, change_table, driving_table, named_table};
+pub use estimate::{From, estimate};
 pub use finding::Finding;
 pub use keyed::check_keyed;
 pub use table::check_table;

@@ -1,7 +1,7 @@
 //! Describing queries at a real source.
 
 use tokio_postgres::Client;
-use vitrina_guard::{DescribeError, DescribedColumn, Finding, describe};
+use vitrina_guard::{DescribeError, DescribedColumn, Finding, From, describe, estimate};
 use vitrina_testbed::Database;
 
 async fn cinema() -> (Database, Client) {
@@ -87,4 +87,22 @@ async fn a_locked_table_is_not_the_query_s_fault() {
     migration.batch_execute("begin; lock table content.film_work in access exclusive mode").await.unwrap();
     let described = describe(&client, "select * from content.film_work").await;
     assert!(matches!(described, Err(DescribeError::Source(_))), "{described:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_planner_is_asked_for_rows_and_nothing_is_run() {
+    let (database, client) = cinema().await;
+    database
+        .execute(
+            "insert into content.film_work select gen_random_uuid(), 'Film', n % 100 / 10.0 from generate_series(1, 1000) n;
+             analyze content.film_work",
+        )
+        .await;
+    let sql = "select id, rating as \"Rating\" from content.film_work;";
+    assert_eq!(estimate(&client, sql, None).await.unwrap(), Some(1000));
+    let from = From { column: "Rating", value: "5.0" };
+    let rows = estimate(&client, sql, Some(from)).await.unwrap().unwrap();
+    assert!((400..600).contains(&rows), "{rows}");
+    let from = From { column: "Rating", value: "1' or true --" };
+    assert!(estimate(&client, sql, Some(from)).await.is_err());
 }
