@@ -29,6 +29,10 @@ pub(crate) enum Error {
     InvalidBody(Fault),
     InvalidQuery(Fault),
     InvalidHeader(&'static str),
+    /// The history of the checkpoint has no such version, or not any more.
+    NoSuchVersion(i64),
+    /// The call does not say which version it is about.
+    NoIfMatch,
     BadJson(Fault),
     UnreadableBody,
     BodyTooLarge,
@@ -68,6 +72,8 @@ impl Error {
             Self::InvalidBody(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "request.invalid", "the body is not what this call takes").errors(vec![fault]),
             Self::InvalidQuery(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "request.invalid", "the query is not what this call takes").errors(vec![fault]),
             Self::InvalidHeader(rule) => Problem::new(S::BAD_REQUEST, "request.header", rule),
+            Self::NoSuchVersion(version) => Problem::new(S::UNPROCESSABLE_ENTITY, "state.no_such_version", &format!("the history of this checkpoint has no version {version}")).hint("the history lists those it has: GET …/state/history, or `vitrina state` with --history"),
+            Self::NoIfMatch => Problem::new(S::PRECONDITION_REQUIRED, "request.if_match", "this call changes a version that it has to name").hint("send if-match with the etag of GET …/state"),
             Self::BadJson(fault) => Problem::new(S::BAD_REQUEST, "request.json", "the body is not JSON").errors(vec![fault]),
             Self::UnreadableBody => Problem::new(S::BAD_REQUEST, "request.body", "the body ended early or cannot be read"),
             Self::BodyTooLarge => Problem::new(S::PAYLOAD_TOO_LARGE, "request.too_large", "the body is larger than 1 MiB"),
@@ -93,6 +99,10 @@ fn of_store(error: StoreError) -> Problem {
         StoreError::VersionMoved { .. } => {
             Problem::new(StatusCode::PRECONDITION_FAILED, "pipeline.version_moved", &message)
         }
+        StoreError::CheckpointMoved { .. } => {
+            Problem::new(StatusCode::PRECONDITION_FAILED, "state.version_moved", &message)
+        }
+        StoreError::RunOpen => Problem::new(StatusCode::CONFLICT, "pipeline.active", &message),
         StoreError::ConfigChanged => Problem::new(StatusCode::CONFLICT, "pipeline.config_changed", &message),
         StoreError::Refusal(refusal) => {
             Problem::new(StatusCode::CONFLICT, refusal.code(), &message).hint(refusal.hint())

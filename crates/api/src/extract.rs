@@ -173,3 +173,19 @@ impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
         }
     }
 }
+
+/// The `If-Match` header: the version that a change is about.
+#[derive(Debug)]
+pub(crate) struct IfMatch(pub(crate) Option<i64>);
+
+impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
+        let Some(value) = parts.headers.get(header::IF_MATCH) else { return Ok(Self(None)) };
+        let version = value.to_str().ok().and_then(|text| text.trim_matches('"').parse().ok());
+        version
+            .map(|version| Self(Some(version)))
+            .ok_or(Error::InvalidHeader("if-match is the etag of a state"))
+    }
+}

@@ -78,6 +78,15 @@ impl Limit {
     }
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DryRun {
+    /// Change nothing, and tell what the call would do.
+    #[serde(default)]
+    pub(crate) dry_run: bool,
+}
+
 /// Which part of a list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

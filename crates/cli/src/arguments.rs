@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backfill, changelog, completions, config, demo, doctor, mart, rejects, roles, run, runs, serve, status,
-    up, validate,
+    backfill, changelog, completions, config, demo, doctor, mart, rejects, roles, run, runs, serve, state,
+    status, up, validate,
 };
 use crate::output::Format;
 
@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Runs(runs::Args),
     /// Check a pipeline: its query, its mart, and how its changes will be followed
     Validate(validate::Args),
+    /// How far a pipeline has come; from where it goes on is changed only when asked
+    State(state::Args),
     /// What a pipeline's mart lacks to take its rows, as SQL; executed only when asked
     Mart(mart::Args),
     /// The log of changes in a source: what its owner applies, and who follows it

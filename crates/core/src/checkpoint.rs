@@ -118,6 +118,24 @@ impl Checkpoint {
         (other_hash || other_key) && self.position != Position::start()
     }
 
+    /// As a person writes it. It is theirs whatever was there; a decision of a run is not carried out again.
+    #[must_use]
+    pub fn edit(&self, position: Position) -> Self {
+        Self { position, edited: true, ..self.without_pass() }
+    }
+
+    /// The start, under whichever configuration comes next.
+    #[must_use]
+    pub fn reset(&self) -> Self {
+        Self { decided_by: self.decided_by, edited: true, ..Self::default() }
+    }
+
+    /// What was there before, with the configuration it was made under.
+    #[must_use]
+    pub fn restore(&self, earlier: &Self) -> Self {
+        Self { decided_by: self.decided_by, edited: true, ..earlier.without_pass() }
+    }
+
     fn decide(&self, decision: Decision, by: &Resumption) -> Self {
         let decided = match decision {
             Decision::Keep => self.without_pass(),

@@ -4,10 +4,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
+use uuid::Uuid;
 use vitrina_core::{Checkpoint, Decision, Lease, Pipeline, PipelineId, RunId, Target};
 
 use crate::steps::hold;
-use crate::{Error, Result, Store};
+use crate::{Error, LOCK_TIMEOUT, Result, Store};
 
 /// What completed passes had established at some time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -19,6 +20,24 @@ pub struct CheckpointRecord {
     pub run_id: Option<RunId>,
     pub reason: String,
     pub created_at: Timestamp,
+}
+
+/// How a person changes a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateChange {
+    Edit,
+    Restore,
+    Reset,
+}
+
+impl StateChange {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Edit => "edit",
+            Self::Restore => "restore",
+            Self::Reset => "reset",
+        }
+    }
 }
 
 /// Compare and set, with a row of history.
@@ -53,6 +72,42 @@ impl Store {
         Ok(tx.commit().await?)
     }
 
+    /// Replaces the checkpoint of a pipeline that no run is open for.
+    pub async fn change_state(
+        &self,
+        pipeline: PipelineId,
+        from_version: i64,
+        change: StateChange,
+        checkpoint: &Checkpoint,
+    ) -> Result<()> {
+        let mut tx = self.pool.begin().await?;
+        sqlx::query(LOCK_TIMEOUT).execute(&mut *tx).await?;
+        refuse_open_run(&mut tx, pipeline).await?;
+        let changed: Option<i64> = sqlx::query_scalar(CHANGE)
+            .bind(pipeline.0)
+            .bind(from_version)
+            .bind(json!(checkpoint))
+            .bind(None::<Uuid>)
+            .bind(change.as_str())
+            .fetch_optional(&mut *tx)
+            .await?;
+        if changed.is_none() {
+            return Err(Error::CheckpointMoved { current: self.state(pipeline).await?.version });
+        }
+        Ok(tx.commit().await?)
+    }
+
+    pub async fn checkpoint(&self, pipeline: PipelineId, version: i64) -> Result<Option<CheckpointRecord>> {
+        let document: Option<Value> = sqlx::query_scalar(
+            "select to_jsonb(c) from etl.etl_checkpoints c where pipeline_id = $1 and version = $2",
+        )
+        .bind(pipeline.0)
+        .bind(version)
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(document.map(serde_json::from_value).transpose()?)
+    }
+
     /// Newest first.
     pub async fn checkpoints(&self, pipeline: PipelineId, limit: i64) -> Result<Vec<CheckpointRecord>> {
         let documents: Vec<Value> = sqlx::query_scalar(
@@ -63,6 +118,21 @@ impl Store {
         .fetch_all(&self.pool)
         .await?;
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+    }
+}
+
+/// Locks the pipeline, as every change of its state does.
+async fn refuse_open_run(tx: &mut PgConnection, pipeline: PipelineId) -> Result<()> {
+    let open: Option<bool> = sqlx::query_scalar(
+        "select status in ('RUN_REQUESTED', 'RUNNING', 'PAUSE_REQUESTED') from etl.etl_pipelines where id = $1 for no key update",
+    )
+    .bind(pipeline.0)
+    .fetch_optional(tx)
+    .await?;
+    match open {
+        None => Err(Error::NoSuchPipeline(pipeline.to_string())),
+        Some(true) => Err(Error::RunOpen),
+        Some(false) => Ok(()),
     }
 }
 

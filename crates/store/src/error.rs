@@ -41,6 +41,13 @@ pub enum Error {
     NameTaken(String),
     #[error("the pipeline was changed meanwhile: its version is {current}")]
     VersionMoved { current: i64 },
+    #[error(
+        "the checkpoint has moved meanwhile: its version is {current}\nhint: look at it again, then change that version"
+    )]
+    CheckpointMoved { current: i64 },
+    /// A checkpoint is not changed under a run.
+    #[error("a run is active\nhint: wait for it, or cancel it")]
+    RunOpen,
     #[error("{0}")]
     Refusal(#[from] Refusal),
     /// The checkpoint was made under another configuration, and nobody has said what it is worth now.

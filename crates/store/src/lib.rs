@@ -22,7 +22,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use uuid::Uuid;
 
 pub use access::{Role, TokenInfo};
-pub use checkpoints::CheckpointRecord;
+pub use checkpoints::{CheckpointRecord, StateChange};
 pub use claims::{Claim, Pulse, RunnerAbilities};
 pub use error::{Error, Result};
 pub use migrations::SchemaState;

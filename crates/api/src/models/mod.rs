@@ -5,6 +5,7 @@ mod new_pipeline;
 mod pipeline;
 mod reject;
 mod run;
+mod state;
 mod system;
 mod task;
 mod watch;
@@ -15,9 +16,12 @@ use utoipa::ToSchema;
 
 pub(crate) use key::{Key, MOST_KEYS};
 pub(crate) use new_pipeline::NewPipeline;
-pub(crate) use pipeline::{PipelineDetail, PipelineState, PipelineStatus, PipelineSummary};
+pub(crate) use pipeline::{PipelineDetail, PipelineStatus, PipelineSummary};
 pub(crate) use reject::{RejectOrder, Rejects, RejectsChanged, RetryAccepted};
 pub(crate) use run::{Reason, Run, RunAccepted, RunDetail, RunOrder};
+pub(crate) use state::{
+    CheckpointVersion, NewPosition, PipelineState, StateAnswer, StateEdit, StateForecast,
+};
 pub(crate) use system::{Health, Live, Runner, RunnerPulse, Version};
 pub(crate) use task::Task;
 pub(crate) use watch::Watch;

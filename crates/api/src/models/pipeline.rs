@@ -1,12 +1,11 @@
-//! A pipeline as it is shown: in a list, alone, to a poller, and its checkpoint.
+//! A pipeline as it is shown: in a list, alone, and to a poller.
 
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::{Value, json};
 use utoipa::ToSchema;
 use uuid::Uuid;
 use vitrina_core::{Capture, FirstLoad, Mode, PipelineKind, ReadBy, Status};
-use vitrina_store::{PipelineRecord, StateRecord};
+use vitrina_store::PipelineRecord;
 
 use super::{Run, Task, Watch, words};
 
@@ -155,29 +154,6 @@ impl From<PipelineRecord> for PipelineStatus {
             active_run: record.last_run.clone().filter(open).map(Run::from),
             last_run: record.last_run.map(Run::from),
             name: record.config.name,
-        }
-    }
-}
-
-/// How far a pipeline has come.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct PipelineState {
-    /// Position and what it was made under; only the source that made it can read it.
-    checkpoint: Value,
-    version: i64,
-    updated_at: Timestamp,
-    last_processed_key: Option<String>,
-    last_processed_id: Option<String>,
-}
-
-impl From<StateRecord> for PipelineState {
-    fn from(record: StateRecord) -> Self {
-        Self {
-            checkpoint: json!(record.checkpoint),
-            version: record.version,
-            updated_at: record.updated_at,
-            last_processed_key: record.last_processed_key,
-            last_processed_id: record.last_processed_id,
         }
     }
 }

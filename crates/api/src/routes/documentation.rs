@@ -40,7 +40,9 @@ impl Modify for Bearer {
 /// What a role means for a call: it needs a token, and may be refused.
 pub(super) fn describe_access(paths: &mut Paths, role: Role) {
     for item in paths.paths.values_mut() {
-        for operation in [&mut item.get, &mut item.post, &mut item.delete].into_iter().flatten() {
+        for operation in
+            [&mut item.get, &mut item.post, &mut item.patch, &mut item.delete].into_iter().flatten()
+        {
             describe(operation, role);
         }
     }
@@ -82,6 +84,11 @@ problems! {
     NoRun = "404" "`run.not_found`",
     NameTaken = "409" "`pipeline.name_taken`",
     StillActive = "409" "`pipeline.active`",
+    BadState = "400" "`request.json`, `request.body`, `request.header`",
+    CannotChangeState = "409" "`pipeline.active`",
+    InvalidState = "422" "`request.invalid`, `state.no_such_version`",
+    StateMoved = "412" "`state.version_moved`",
+    NoIfMatch = "428" "`request.if_match`",
     CannotRun = "409" "`pipeline.disabled`, `pipeline.active`, `pipeline.pending`, `pipeline.pausing`, `pipeline.cancelling`, `pipeline.config_changed`, `idempotency_key.reused`",
     CannotRetry = "409" "`rejects.none`, `pipeline.disabled`, `pipeline.pending`, `pipeline.pausing`, `pipeline.cancelling`",
     CannotPause = "409" "`pipeline.failed`",

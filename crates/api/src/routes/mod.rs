@@ -7,6 +7,7 @@ mod pipelines;
 mod rejects;
 mod requests;
 mod runs;
+mod state;
 mod system;
 
 use axum::extract::DefaultBodyLimit;
@@ -39,7 +40,10 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Operator, routes!(requests::pause)))       // POST   /pipelines/{p}/pause
         .routes(needs(Operator, routes!(requests::cancel)))      // POST   /pipelines/{p}/cancel
         .routes(needs(Viewer,   routes!(pipelines::status)))     // GET    /pipelines/{p}/status?wait=
-        .routes(needs(Viewer,   routes!(pipelines::state)))      // GET    /pipelines/{p}/state
+        .routes(needs(Viewer,   routes!(state::show)))           // GET    /pipelines/{p}/state
+        .routes(needs(Viewer,   routes!(state::history)))        // GET    /pipelines/{p}/state/history?limit=
+        .routes(needs(Operator, routes!(state::edit)))           // PATCH  /pipelines/{p}/state?dry_run=
+        .routes(needs(Operator, routes!(state::reset)))          // POST   /pipelines/{p}/state/reset?dry_run=
         .routes(needs(Viewer,   routes!(runs::of_pipeline)))     // GET    /pipelines/{p}/runs?limit=
         .routes(needs(Viewer,   routes!(rejects::list)))         // GET    /pipelines/{p}/rejects?code=&limit=&cursor=
         .routes(needs(Operator, routes!(rejects::acknowledge)))  // POST   /pipelines/{p}/rejects/acknowledge

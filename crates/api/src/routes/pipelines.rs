@@ -12,7 +12,7 @@ use crate::access::Actor;
 use crate::app::App;
 use crate::error::Result;
 use crate::extract::{Body, PipelinePath};
-use crate::models::{NewPipeline, Page, PipelineDetail, PipelineState, PipelineStatus, PipelineSummary};
+use crate::models::{NewPipeline, Page, PipelineDetail, PipelineStatus, PipelineSummary};
 use crate::query::{Nothing, Params, Slice, Wait};
 use crate::services::{pipelines, runs};
 
@@ -95,17 +95,6 @@ pub(super) async fn status(
     Ok(([(header::ETAG, etag)], Json(status)).into_response())
 }
 
-/// How far a pipeline has come: its checkpoint
-#[utoipa::path(get, path = "/pipelines/{p}/state", tag = "pipelines", operation_id = "get_pipeline_state",
-    params(("p" = String, Path, description = "id or name")),
-    responses((status = 200, body = PipelineState), NoPipeline))]
-pub(super) async fn state(
-    State(app): State<App>,
-    PipelinePath(reference): PipelinePath,
-) -> Result<Json<PipelineState>> {
-    Ok(Json(pipelines::state(&app, &reference).await?.into()))
-}
-
-fn etag(version: i64) -> String {
+pub(super) fn etag(version: i64) -> String {
     format!("\"{version}\"")
 }

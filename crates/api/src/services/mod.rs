@@ -2,9 +2,11 @@
 //! pipeline is `Lifecycle`'s to say, and how it is stored the store's.
 
 mod audit;
+mod estimate;
 pub(crate) mod pipelines;
 pub(crate) mod rejects;
 pub(crate) mod requests;
 mod rules;
 pub(crate) mod runs;
+pub(crate) mod state;
 pub(crate) mod system;

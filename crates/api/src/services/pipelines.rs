@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use vitrina_core::Pipeline;
-use vitrina_store::{PipelineRecord, PipelineRef, StateRecord};
+use vitrina_store::{PipelineRecord, PipelineRef};
 
 use crate::access::Actor;
 use crate::app::App;
@@ -29,11 +29,6 @@ pub(crate) async fn list(
 
 pub(crate) async fn find(app: &App, reference: &PipelineRef) -> Result<PipelineRecord> {
     Ok(app.store.pipeline(reference).await?)
-}
-
-pub(crate) async fn state(app: &App, reference: &PipelineRef) -> Result<StateRecord> {
-    let record = app.store.pipeline(reference).await?;
-    Ok(app.store.state(record.config.id).await?)
 }
 
 pub(crate) async fn create(app: &App, actor: &Actor, new: NewPipeline) -> Result<PipelineRecord> {

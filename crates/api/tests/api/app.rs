@@ -91,7 +91,9 @@ impl App {
         let database = Database::fresh().await;
         let store = migrated(&database).await;
         let server_store = Store::connect(database.url(), "vitrina-api", 10).await.unwrap();
-        let server = Server::bind(settings("127.0.0.1:0", admin_token), server_store.clone()).await.unwrap();
+        let mut settings = settings("127.0.0.1:0", admin_token);
+        settings.source_connections.get_mut("source").unwrap().url = database.url().into();
+        let server = Server::bind(settings, server_store.clone()).await.unwrap();
         let base = format!("http://{}", server.local_addr());
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();

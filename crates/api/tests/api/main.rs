@@ -13,4 +13,5 @@ mod rejects;
 mod requests;
 mod runs;
 mod start;
+mod state;
 mod system;

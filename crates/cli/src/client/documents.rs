@@ -102,6 +102,42 @@ pub(crate) struct Run {
     pub(crate) error: Option<String>,
 }
 
+/// How far a pipeline has come.
+#[derive(Debug, Deserialize)]
+pub(crate) struct State {
+    pub(crate) checkpoint: Value,
+    pub(crate) version: i64,
+    pub(crate) updated_at: Timestamp,
+    pub(crate) last_processed_key: Option<String>,
+    pub(crate) last_processed_id: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct CheckpointVersion {
+    pub(crate) version: i64,
+    pub(crate) checkpoint: Value,
+    pub(crate) reason: String,
+    pub(crate) run_id: Option<Uuid>,
+    pub(crate) created_at: Timestamp,
+}
+
+/// What is to become of a checkpoint.
+#[derive(Debug)]
+pub(crate) enum StateWish {
+    /// A version of the history.
+    Restore(i64),
+    Reset,
+}
+
+/// What a change of the checkpoint would do.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Forecast {
+    pub(crate) checkpoint: Value,
+    pub(crate) version: i64,
+    pub(crate) rows: Option<u64>,
+    pub(crate) reason: Option<String>,
+}
+
 /// What a run is asked for with.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Order {

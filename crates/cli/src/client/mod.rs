@@ -132,6 +132,42 @@ impl Client {
         self.ask(self.about(Method::POST, pipeline, &[verb])?).await
     }
 
+    pub(crate) async fn state(&self, pipeline: &str) -> Result<Answer<State>> {
+        self.ask(self.about(Method::GET, pipeline, &["state"])?).await
+    }
+
+    pub(crate) async fn state_history(
+        &self,
+        pipeline: &str,
+        limit: u32,
+    ) -> Result<Answer<Page<CheckpointVersion>>> {
+        self.ask(self.about(Method::GET, pipeline, &["state", "history"])?.query(&[("limit", limit)])).await
+    }
+
+    pub(crate) async fn forecast_state(&self, pipeline: &str, wish: &StateWish) -> Result<Answer<Forecast>> {
+        self.ask(self.wish(pipeline, wish)?.query(&[("dry_run", true)])).await
+    }
+
+    /// Only of the version that was seen.
+    pub(crate) async fn change_state(
+        &self,
+        pipeline: &str,
+        wish: &StateWish,
+        version: i64,
+    ) -> Result<Answer<State>> {
+        self.ask(self.wish(pipeline, wish)?.header("if-match", format!("\"{version}\""))).await
+    }
+
+    fn wish(&self, pipeline: &str, wish: &StateWish) -> Result<RequestBuilder> {
+        match wish {
+            StateWish::Restore(version) => {
+                let edit = self.about(Method::PATCH, pipeline, &["state"])?;
+                Ok(edit.json(&serde_json::json!({"restore": version})))
+            }
+            StateWish::Reset => self.about(Method::POST, pipeline, &["state", "reset"]),
+        }
+    }
+
     pub(crate) async fn rejects(
         &self,
         pipeline: &str,

@@ -15,6 +15,7 @@ pub(crate) mod run;
 mod runner;
 pub(crate) mod runs;
 pub(crate) mod serve;
+pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod up;
 pub(crate) mod validate;
@@ -37,6 +38,7 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Runs(args) => runs::run(&args, &context).await,
         Command::Validate(args) => Box::pin(validate::run(&args, &context)).await,
         Command::Changelog(args) => Box::pin(changelog::run(&args, &context)).await,
+        Command::State(args) => state::run(&args, &context).await,
         Command::Mart(args) => Box::pin(mart::run(&args, &context)).await,
         Command::Backfill(args) => backfill::run(&args, &context).await,
         Command::Rejects(args) => rejects::run(&args, &context).await,

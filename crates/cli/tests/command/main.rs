@@ -8,6 +8,7 @@ mod meta_store;
 mod plain;
 mod rejects;
 mod stand;
+mod state;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};

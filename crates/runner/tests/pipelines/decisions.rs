@@ -1,7 +1,8 @@
 //! Pipelines that were changed since their checkpoint was made: they ask, and do what they are told.
 
-use vitrina_core::{Decision, Event, Mode, OnActive, PipelineId, RunId, RunStatus, Status};
-use vitrina_store::{Error, RunRecord, RunRequest};
+use serde_json::json;
+use vitrina_core::{Decision, Event, Mode, OnActive, PipelineId, Position, RunId, RunStatus, Status};
+use vitrina_store::{Error, RunRecord, RunRequest, StateChange};
 
 use crate::stage::{Stage, until};
 
@@ -177,4 +178,16 @@ async fn a_decision_that_waits_for_the_run_before_it_comes_with_its_request() {
     tasks.join_next().await.unwrap().unwrap();
     let run = stage.store.runs(id, 1).await.unwrap().remove(0);
     assert_eq!((run.checkpoint, run.rows_read), (Some(Decision::Reset), 10));
+}
+
+#[tokio::test]
+async fn a_run_goes_on_from_where_a_person_has_set_the_checkpoint() {
+    let stage = Stage::with_films(100).await;
+    let id = stage.incremental(1000).await;
+    stage.succeed(id).await;
+    let state = stage.store.state(id).await.unwrap();
+    let done = json!({"opened_at": "2024-01-01T01:30:00Z", "bound": ["2024-01-01 01:30:00+00", "90"]});
+    let edited = state.checkpoint.edit(Position { done, pass: None });
+    stage.store.change_state(id, state.version, StateChange::Edit, &edited).await.unwrap();
+    assert_eq!(stage.succeed(id).await.rows_read, 21, "ten behind the bound, and the late window before it");
 }

@@ -3,6 +3,7 @@
 use serde_json::json;
 use vitrina_core::{Decision, PipelineId, RunStatus, Status};
 use vitrina_runner::RunnerSettings;
+use vitrina_store::StateChange;
 use vitrina_testbed::Database;
 
 use crate::stage::{Stage, until};
@@ -189,4 +190,32 @@ async fn a_decision_about_a_mart_elsewhere_counts_there_as_well() {
     remote.marts.execute("truncate analytics.film; delete from vitrina.checkpoints").await;
     remote.succeed(id).await;
     assert_eq!(remote.films().await, 20, "afterwards the mart is believed again");
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_a_person_has_changed_counts_beside_the_mart_as_well() {
+    let remote = Remote::with_films(20).await;
+    let id = remote.stage.incremental(100).await;
+    remote.succeed(id).await;
+    let state = remote.stage.store.state(id).await.unwrap();
+    let anew = state.checkpoint.reset();
+    remote.stage.store.change_state(id, state.version, StateChange::Reset, &anew).await.unwrap();
+    assert_eq!(remote.succeed(id).await.rows_read, 20, "the mart's own checkpoint is overruled");
+    let (here, there) = remote.versions().await;
+    assert_eq!(here, there);
+    assert_eq!(remote.succeed(id).await.rows_read, 0, "once");
+}
+
+#[tokio::test]
+async fn a_change_made_while_a_copy_was_lost_counts_over_what_the_mart_has_committed() {
+    let remote = Remote::with_films(20).await;
+    let id = remote.stage.incremental(100).await;
+    remote.succeed(id).await;
+    remote.marts.execute("update vitrina.checkpoints set version = version + 1").await;
+    let state = remote.stage.store.state(id).await.unwrap();
+    let anew = state.checkpoint.reset();
+    remote.stage.store.change_state(id, state.version, StateChange::Reset, &anew).await.unwrap();
+    assert_eq!(remote.succeed(id).await.rows_read, 20);
+    let (here, there) = remote.versions().await;
+    assert_eq!(here, there);
 }

@@ -1,0 +1,104 @@
+//! How far a pipeline has come: shown, changed, and what it has been.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+use uuid::Uuid;
+use vitrina_core::Checkpoint;
+use vitrina_store::{CheckpointRecord, StateRecord};
+
+/// How far a pipeline has come.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PipelineState {
+    /// Position and what it was made under; only the source that made it can read it.
+    checkpoint: Value,
+    /// Grows with every change of the checkpoint; also the ETag.
+    version: i64,
+    updated_at: Timestamp,
+    last_processed_key: Option<String>,
+    last_processed_id: Option<String>,
+}
+
+impl From<StateRecord> for PipelineState {
+    fn from(record: StateRecord) -> Self {
+        Self {
+            checkpoint: json!(record.checkpoint),
+            version: record.version,
+            updated_at: record.updated_at,
+            last_processed_key: record.last_processed_key,
+            last_processed_id: record.last_processed_id,
+        }
+    }
+}
+
+/// What completed passes had established at some time.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CheckpointVersion {
+    /// What `restore` takes.
+    version: i64,
+    checkpoint: Value,
+    /// `pass`, `keep`, `reset`, `edit`, `restore`, or `mart` where the checkpoint beside the mart counted.
+    reason: String,
+    /// The run that moved it; null where a person did.
+    run_id: Option<Uuid>,
+    created_at: Timestamp,
+}
+
+impl From<CheckpointRecord> for CheckpointVersion {
+    fn from(record: CheckpointRecord) -> Self {
+        Self {
+            version: record.version,
+            checkpoint: json!(record.checkpoint),
+            reason: record.reason,
+            run_id: record.run_id.map(|run| run.0),
+            created_at: record.created_at,
+        }
+    }
+}
+
+/// What PATCH …/state takes: one of both.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StateEdit {
+    /// Where the next run goes on.
+    pub(crate) position: Option<NewPosition>,
+    /// A version of the history.
+    pub(crate) restore: Option<i64>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewPosition {
+    /// As `checkpoint.position.done` is shown; of a cursor, `bound` is enough. An open pass is dropped.
+    #[schema(value_type = Object)]
+    pub(crate) done: Map<String, Value>,
+}
+
+/// What a change would do, and has not done.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StateForecast {
+    /// The checkpoint as it would be.
+    checkpoint: Value,
+    /// The version it would change.
+    version: i64,
+    /// How many rows of the source would be read again, by its planner; null when it cannot be asked.
+    rows: Option<u64>,
+    /// Why `rows` is null.
+    reason: Option<String>,
+}
+
+/// What a call that changes a checkpoint answers: the state as it is now, or what a dry run has found.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum StateAnswer {
+    Changed(PipelineState),
+    Forecast(StateForecast),
+}
+
+impl StateForecast {
+    pub(crate) fn new(checkpoint: &Checkpoint, version: i64, rows: Result<u64, String>) -> Self {
+        let reason = rows.as_ref().err().cloned();
+        Self { checkpoint: json!(checkpoint), version, rows: rows.ok(), reason }
+    }
+}
