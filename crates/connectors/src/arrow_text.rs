@@ -21,6 +21,19 @@ pub(crate) fn texts(rows: &RecordBatch, columns: &[String], row: usize) -> Resul
     columns.iter().map(|column| text(rows, column, row)).collect()
 }
 
+/// The named columns of one row, NULL being `None`.
+pub(crate) fn nullable_texts(
+    rows: &RecordBatch,
+    columns: &[String],
+    row: usize,
+) -> Result<Vec<Option<String>>> {
+    let part = |column: &String| match array(rows, column)?.is_null(row) {
+        true => Ok(None),
+        false => text(rows, column, row).map(Some),
+    };
+    columns.iter().map(part).collect()
+}
+
 /// The named columns of one row as a JSON array of texts, NULL being null.
 pub(crate) fn key_json(rows: &RecordBatch, columns: &[String], row: usize) -> Result<Value> {
     let part = |column: &String| match array(rows, column)?.is_null(row) {

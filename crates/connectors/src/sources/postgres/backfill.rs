@@ -3,30 +3,28 @@
 use serde_json::Value;
 use vitrina_core::{Batch, Error, Position, Result};
 
+use super::dirty::{Dirty, Page};
+use super::pending::Pending;
 use super::reader::Reader;
 use super::recompute::{Key, Recompute, nothing};
 
 pub(super) struct Backfill {
-    keys: Vec<Key>,
-    /// Keys that have been read.
-    done: usize,
+    pending: Pending,
     recompute: Recompute,
 }
 
 impl Backfill {
     pub(super) fn new(key: &[String], keys: &[Value], recompute: Recompute) -> Result<Self> {
-        let keys = keys.iter().map(|value| parse(value, key)).collect::<Result<_>>()?;
-        Ok(Self { keys, done: 0, recompute })
+        let keys = keys.iter().map(|value| parse(value, key));
+        let dirty = keys.map(|key| Ok(Dirty { key: key?, at: None })).collect::<Result<_>>()?;
+        let mut pending = Pending::default();
+        pending.fill(Page { dirty, end: None, last: true });
+        Ok(Self { pending, recompute })
     }
 
     pub(super) async fn read(&mut self, reader: &mut Reader, from: &Position) -> Result<Option<Batch>> {
-        let rest = &self.keys[self.done..];
-        if rest.is_empty() {
-            return Ok(None);
-        }
-        let recomputed = self.recompute.read(rest, reader).await?;
-        self.done += recomputed.keys;
-        Ok(Some(recomputed.batch(nothing(reader, from))))
+        let next = self.pending.next(&mut self.recompute, reader).await?;
+        Ok(next.recomputed.map(|recomputed| recomputed.batch(nothing(reader, from))))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Dirty keys that a page has named and that are still to be read.
 
+use std::collections::VecDeque;
+
 use vitrina_core::Result;
 
 use super::dirty::Page;
@@ -9,6 +11,8 @@ use super::recompute::{Key, Recompute, Recomputed};
 #[derive(Default)]
 pub(super) struct Pending {
     page: Page,
+    /// Rows of its first keys.
+    ready: VecDeque<Recomputed>,
 }
 
 /// The rows of some dirty keys.
@@ -32,12 +36,12 @@ impl Pending {
     }
 
     pub(super) async fn next(&mut self, recompute: &mut Recompute, reader: &mut Reader) -> Result<Next> {
-        let some = self.page.dirty.iter().take(reader.batch_size);
-        let keys: Vec<Key> = some.map(|dirty| dirty.key.clone()).collect();
-        let recomputed = match keys.as_slice() {
-            [] => None,
-            keys => Some(recompute.read(keys, reader).await?),
-        };
+        if self.ready.is_empty() && !self.page.dirty.is_empty() {
+            let some = self.page.dirty.iter().take(reader.page_rows());
+            let keys: Vec<Key> = some.map(|dirty| dirty.key.clone()).collect();
+            self.ready = recompute.read(&keys, reader).await?;
+        }
+        let recomputed = self.ready.pop_front();
         let read = recomputed.as_ref().map_or(0, |recomputed| recomputed.keys);
         let done = self.page.dirty.drain(..read).filter_map(|dirty| dirty.at).next_back();
         let end = self.page.end.take_if(|_| self.page.dirty.is_empty());

@@ -1,13 +1,16 @@
 //! Rows of the query by their change keys. What is asked for and does not come back has left the source.
 
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
 use arrow_select::concat::concat_batches;
+use arrow_select::take::take_record_batch;
 use vitrina_core::{Batch, Error, Pipeline, Position, Reject, Result, Scope};
 
 use super::reader::Reader;
+use crate::arrow_text::nullable_texts;
 use crate::rejects::{without_flawed, without_null_keys};
 use crate::sql::{OrderedColumn, expressions, identifier};
 
@@ -30,8 +33,9 @@ pub(super) struct Recompute {
     change_key: Vec<OrderedColumn>,
     /// The target's key, by which rejects are named.
     key: Vec<String>,
-    /// Keys to read at a time.
+    /// Keys to read with one query: those of several batches, unless their rows are large.
     step: usize,
+    batch_size: usize,
     /// Of several rows of one key the last by the cursor counts: it comes last.
     newest_last: String,
 }
@@ -45,7 +49,7 @@ pub(super) fn newest_last(pipeline: &Pipeline, reader: &Reader) -> String {
 
 /// All rows of some change keys.
 pub(super) struct Recomputed {
-    /// How many of the keys it covers: fewer than were asked for if their rows are too large.
+    /// How many of the keys it covers.
     pub(super) keys: usize,
     pub(super) rows: RecordBatch,
     pub(super) rejected: Vec<Reject>,
@@ -64,16 +68,17 @@ impl Recompute {
         let ordered = change_key.iter().map(|name| reader.ordered(name, "change key"));
         let newest_last = if order.is_empty() { String::new() } else { format!(" order by {order}") };
         let (change_key, key) = (ordered.collect::<Result<_>>()?, key.to_vec());
-        Ok(Self { change_key, key, step: reader.batch_size, newest_last })
+        let (step, batch_size) = (reader.page_rows(), reader.batch_size);
+        Ok(Self { change_key, key, step, batch_size, newest_last })
     }
 
-    pub(super) async fn read(&mut self, keys: &[Key], reader: &mut Reader) -> Result<Recomputed> {
+    /// Of the first keys, in batches: fewer of them than were asked for if their rows are large.
+    pub(super) async fn read(&mut self, keys: &[Key], reader: &mut Reader) -> Result<VecDeque<Recomputed>> {
         loop {
             let some = &keys[..keys.len().min(self.step)];
             let mut rejected = Vec::new();
             if let Some(rows) = self.whole(some, reader, &mut rejected).await? {
-                let scope = Scope::Keys(self.scope(some)?);
-                return Ok(Recomputed { keys: some.len(), rows, rejected, scope });
+                return self.in_batches(some, &rows, rejected);
             }
             // More bytes than a batch may have: fewer keys at a time, on a session that is not in the middle of them.
             self.step = (self.step / 2).max(1);
@@ -81,7 +86,47 @@ impl Recompute {
         }
     }
 
-    /// All rows of the keys in one batch: their scope is one. `None` if they are too many for one.
+    /// The rows of one key stay together. Where only the source can tell which those are (citext, say), all of
+    /// them do.
+    fn in_batches(
+        &self,
+        keys: &[Key],
+        rows: &RecordBatch,
+        mut rejected: Vec<Reject>,
+    ) -> Result<VecDeque<Recomputed>> {
+        let mut batches = VecDeque::new();
+        let Some(places) = self.sort_out(keys, rows)? else {
+            let (rows, scope) = (rows.clone(), Scope::Keys(self.scope(keys)?));
+            batches.push_back(Recomputed { keys: keys.len(), rows, rejected, scope });
+            return Ok(batches);
+        };
+        for (chunk, places) in keys.chunks(self.batch_size).zip(places) {
+            let (rows, scope) = (taken(rows, &places)?, Scope::Keys(self.scope(chunk)?));
+            let rejected = std::mem::take(&mut rejected);
+            batches.push_back(Recomputed { keys: chunk.len(), rows, rejected, scope });
+        }
+        Ok(batches)
+    }
+
+    /// Which rows belong to the keys of each batch; `None` where there is one batch only.
+    fn sort_out(&self, keys: &[Key], rows: &RecordBatch) -> Result<Option<Vec<Vec<u64>>>> {
+        if keys.len() <= self.batch_size {
+            return Ok(None);
+        }
+        let names: Vec<String> = self.change_key.iter().map(|column| column.name.clone()).collect();
+        let home: HashMap<&Key, usize> =
+            keys.iter().enumerate().map(|(place, key)| (key, place / self.batch_size)).collect();
+        let mut places = vec![Vec::new(); keys.len().div_ceil(self.batch_size)];
+        for row in 0..rows.num_rows() {
+            match home.get(&nullable_texts(rows, &names, row)?) {
+                Some(batch) => places[*batch].push(row as u64),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(places))
+    }
+
+    /// All rows of the keys: their scope is one. `None` if they are too large to be held at once.
     async fn whole(
         &self,
         keys: &[Key],
@@ -155,4 +200,9 @@ impl Recompute {
         RecordBatch::try_new(Arc::new(schema), columns)
             .map_err(|error| Error::bug("source.scope", error.to_string()))
     }
+}
+
+fn taken(rows: &RecordBatch, places: &[u64]) -> Result<RecordBatch> {
+    let places = UInt64Array::from(places.to_vec());
+    take_record_batch(rows, &places).map_err(|error| Error::bug("source.rows", error.to_string()))
 }

@@ -237,11 +237,12 @@ impl Cursor {
         let keys = track.keys_without_cursor(reader).await?;
         let (mut rejected, mut read) = (Vec::new(), 0);
         while read < keys.len() {
-            let recomputed = self.recompute.read(&keys[read..], reader).await?;
-            for row in 0..recomputed.rows.num_rows() {
-                rejected.push(no_cursor(&recomputed.rows, row, &self.key, &self.names)?);
+            for recomputed in self.recompute.read(&keys[read..], reader).await? {
+                for row in 0..recomputed.rows.num_rows() {
+                    rejected.push(no_cursor(&recomputed.rows, row, &self.key, &self.names)?);
+                }
+                read += recomputed.keys;
             }
-            read += recomputed.keys;
         }
         Ok(rejected)
     }
