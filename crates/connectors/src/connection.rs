@@ -2,7 +2,7 @@
 //! means for the run.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use secrecy::{ExposeSecret, SecretString};
 use tokio::task::JoinSet;
@@ -84,6 +84,7 @@ pub(crate) struct Session {
     end: End,
     /// Statements that the server knows by now: for texts that do not change.
     known: tokio::sync::Mutex<HashMap<&'static str, Statement>>,
+    pub(crate) since: Instant,
     _driver: JoinSet<()>,
 }
 
@@ -119,6 +120,7 @@ impl Session {
             connection: name.clone(),
             end,
             known: tokio::sync::Mutex::default(),
+            since: Instant::now(),
             _driver: tasks,
         };
         session.run(PINNED).await?;
@@ -143,7 +145,7 @@ impl Session {
 
     /// Which server it is, and on which history: two databases of one server answer the same.
     pub(crate) async fn server(&self) -> Result<String> {
-        const SQL: &str = "select concat_ws('/', (select system_identifier from pg_control_system()), (select timeline_id from pg_control_checkpoint()))";
+        const SQL: &str = "select concat_ws('/', (select system_identifier from pg_control_system()), case when pg_is_in_recovery() then (select timeline_id::text from pg_control_checkpoint()) else left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) end, pg_postmaster_start_time())";
         let rows = self.rows(SQL).await?;
         rows.first().map(|row| row.get(0)).ok_or_else(|| Error::bug("connection.server", "no answer"))
     }

@@ -7,12 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use secrecy::{ExposeSecret, SecretString};
+use tokio::time::timeout;
 use vitrina_core::Result;
 
 use crate::connection::{Connection, End, Session};
 use crate::sql::literal;
 
 const LONGEST: Duration = Duration::from_secs(60);
+/// Where a name leads, and what a login may, is asked anew after this.
+const OLDEST: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(5);
 const MOST: usize = 8;
 
 /// The idle sessions of one connection.
@@ -74,12 +78,12 @@ impl Seat {
         let seated = |session| Self {
             session: Some(session),
             connection: connection.clone(),
-            busy: AtomicBool::new(false),
+            busy: AtomicBool::new(true),
         };
         while let Some(session) = connection.parked.take(&connection.url) {
             // Whatever the last one left open is over, and the server has not ended it meanwhile.
             let name = format!("rollback; set application_name = {}", literal(application_name));
-            if session.run(&name).await.is_ok() {
+            if matches!(timeout(PATIENCE, session.run(&name)).await, Ok(Ok(()))) {
                 return Ok(seated(session));
             }
         }
@@ -88,8 +92,9 @@ impl Seat {
         Ok(seated(session))
     }
 
-    pub(crate) fn set_busy(&self, busy: bool) {
-        self.busy.store(busy, Ordering::Relaxed);
+    /// Answers whether it was.
+    pub(crate) fn set_busy(&self, busy: bool) -> bool {
+        self.busy.swap(busy, Ordering::Relaxed)
     }
 }
 
@@ -105,7 +110,8 @@ impl Deref for Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
-        if !self.busy.load(Ordering::Relaxed) && !session.client.is_closed() {
+        let fresh = session.since.elapsed() < OLDEST;
+        if fresh && !self.busy.load(Ordering::Relaxed) && !session.client.is_closed() {
             self.connection.parked.park(session, self.connection.url.clone());
         }
     }

@@ -115,9 +115,11 @@ impl Look<'_> {
         }
         let has = |key: &String| {
             let selected = selected(select, key);
-            partition
-                .iter()
-                .any(|node| column(node) == Some(key.as_str()) || selected.as_deref() == column(node))
+            let is_it = |node: &&Value| match &selected {
+                Some(selected) => fields(node).as_ref() == Some(selected),
+                None => column(node) == Some(key.as_str()),
+            };
+            partition.iter().any(is_it)
         };
         self.change_key.iter().all(has)
     }
@@ -143,12 +145,21 @@ impl Look<'_> {
     }
 }
 
-/// The column that a SELECT returns under this name.
-fn selected(select: &Value, name: &str) -> Option<String> {
+/// The column that a SELECT returns under this name, as it is written there.
+fn selected(select: &Value, name: &str) -> Option<Vec<String>> {
     let targets = select["target_list"].as_array().into_iter().flatten();
     let mut targets = targets.map(|target| &target["node"]["ResTarget"]);
-    let target = targets.find(|target| text(&target["name"]) == name)?;
-    column(&target["val"]).map(str::to_owned)
+    let is_it = |target: &&Value| match text(&target["name"]) {
+        "" => column(&target["val"]) == Some(name),
+        named => named == name,
+    };
+    Some(fields(&targets.find(is_it)?["val"]).unwrap_or_default())
+}
+
+/// `f.id` in its parts.
+fn fields(node: &Value) -> Option<Vec<String>> {
+    let fields = node["node"]["ColumnRef"]["fields"].as_array()?;
+    Some(fields.iter().map(|field| text(&field["node"]["String"]["sval"]).to_owned()).collect())
 }
 
 /// The name of a plain column.

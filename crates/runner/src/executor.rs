@@ -22,7 +22,8 @@ use crate::read_ahead::{Ahead, ReadAhead, millis};
 const RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 /// A pass that ran into one of these has read a source that cannot be trusted: whatever it deleted before
 /// must be read again, so the next run starts it anew.
-const CONDEMNED: [&str; 3] = ["sink.delete_limit", "sink.source_empty", "sink.staging_lost"];
+const CONDEMNED: [&str; 4] =
+    ["sink.delete_limit", "sink.source_empty", "sink.staging_lost", "changelog.pruned"];
 const LONGEST_RELEASE: Duration = Duration::from_secs(300);
 
 pub(crate) struct Executor {

@@ -335,3 +335,77 @@ async fn a_subscribed_table_logs_what_replication_brings() {
     assert_eq!(logged, r#"["1"]U ["2"]I ["3"]I ["2"]D"#);
     source.execute("drop subscription films").await;
 }
+
+/// Writes of the mart fail from the `after`th row on, until the trigger is dropped.
+async fn fail_after(stage: &Stage, after: i32) {
+    stage
+        .db
+        .execute(&format!(
+            "create sequence if not exists public.written; select setval('public.written', 1, false);
+             create or replace function public.refuse() returns trigger language plpgsql as $$
+             begin if nextval('public.written') > {after} then raise exception 'not now'; end if; return new; end $$;
+             create trigger refuse before update on analytics.film for each row execute function public.refuse()"
+        ))
+        .await;
+}
+
+#[tokio::test]
+async fn a_window_goes_on_behind_its_position_after_a_failure_in_its_middle() {
+    let (stage, id) = with_log(400).await;
+    stage
+        .db
+        .execute("update etl.etl_pipelines set batch_size = 90; update content.film set title = 'new'")
+        .await;
+    fail_after(&stage, 180).await;
+    stage.fail(id).await;
+    stage.db.execute("drop trigger refuse on analytics.film").await;
+    let run = stage.succeed(id).await;
+    assert!(run.rows_read < 400, "{} rows read", run.rows_read);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_key_that_changes_all_the_time_hides_no_other() {
+    let (stage, id) = with_log(60).await;
+    stage.db.execute("update etl.etl_pipelines set batch_size = 1").await;
+    for _ in 0..15 {
+        stage.db.execute("update content.film set title = title || '!' where id = 5").await;
+    }
+    stage.db.execute("update content.film set title = 'new' where id > 10").await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_table_that_takes_the_name_of_a_logged_one_is_not_taken_for_it() {
+    let (stage, id) = with_log(5).await;
+    stage
+        .db
+        .execute(
+            "create table content.film_new (like content.film including all); insert into content.film_new select * from content.film;
+             alter table content.film rename to film_old; alter table content.film_new rename to film;
+             update content.film set title = 'new' where id = 2",
+        )
+        .await;
+    assert_eq!(stage.fail(id).await.0, "changelog.not_installed");
+    install(&stage, "content.film", &["id"]).await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_group_without_a_name_is_followed_like_any_other() {
+    let stage = Stage::with_films(10).await;
+    stage.db.execute("alter table content.film add studio int; alter table analytics.film add studio int; update content.film set studio = nullif(id % 3, 0)").await;
+    install(&stage, "content.film", &["studio"]).await;
+    let query = "select id, title, rating, modified, studio from content.film";
+    let config = json!({"source_query": query, "change_key": ["studio"], "delete_limit": 1});
+    let id = stage.pipeline(followed(&config)).await;
+    stage.succeed(id).await;
+    stage
+        .db
+        .execute("delete from content.film where id = 3; update content.film set studio = null where id = 4")
+        .await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+}

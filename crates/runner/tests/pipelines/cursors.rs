@@ -247,3 +247,73 @@ async fn a_query_whose_rows_depend_on_each_other_cannot_be_followed_row_by_row()
     stage.runner().drain().await.unwrap();
     assert_eq!(stage.count("analytics.film").await, 5);
 }
+
+#[tokio::test]
+async fn a_watched_row_that_names_nothing_is_passed_over() {
+    let stage = with_new_films(10).await;
+    stage.db.execute("create table content.note (id int primary key, film_id int, text text, modified timestamptz not null default now())").await;
+    let id = stage
+        .pipeline(json!({
+            "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id", "watch": [{"table": "content.note", "key": ["film_id"]}],
+            "source_query": "select f.id, coalesce((select max(n.text) from content.note n where n.film_id = f.id), f.title) as title, f.rating, f.modified from content.film f",
+        }))
+        .await;
+    stage
+        .db
+        .execute("insert into content.note values (1, 1, 'first', now()), (2, null, 'of nothing', now())")
+        .await;
+    stage.succeed(id).await;
+    stage
+        .db
+        .execute("insert into content.note values (3, null, 'of nothing', now()), (4, 4, 'noted', now())")
+        .await;
+    stage.succeed(id).await;
+    assert_eq!(stage.count("analytics.film where title = 'noted'").await, 1);
+}
+
+#[tokio::test]
+async fn an_open_reject_does_not_stop_a_pipeline_that_names_changes_by_a_part_of_its_key() {
+    let stage = with_new_films(6).await;
+    stage
+        .db
+        .execute(
+            "create table content.film_genre (film_id int, genre text, primary key (film_id, genre));
+             insert into content.film_genre select id, genre from content.film, unnest(array['drama', 'too long a word']) genre where id = 2 or genre = 'drama';
+             create table analytics.film_genre (film_id int, genre text check (length(genre) < 10), title text, primary key (film_id, genre))",
+        )
+        .await;
+    let id = stage
+        .pipeline(json!({
+            "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "film_id", "change_key": ["film_id"], "reject_limit": 1,
+            "target_table": "analytics.film_genre", "source_table": "content.film",
+            "source_query": "select f.id as film_id, g.genre, f.title from content.film f join content.film_genre g on g.film_id = f.id",
+        }))
+        .await;
+    stage.succeed(id).await;
+    assert_eq!(stage.rejects().await.len(), 1);
+    stage.db.execute("update content.film set title = 'new', modified = now() where id = 3").await;
+    stage.succeed(id).await;
+    assert_eq!(
+        (stage.count("analytics.film_genre where title = 'new'").await, stage.rejects().await.len()),
+        (1, 1)
+    );
+    stage.db.execute("delete from content.film_genre where length(genre) > 9; update content.film set modified = now() where id = 2").await;
+    stage.succeed(id).await;
+    assert_eq!(stage.rejects().await.len(), 0);
+}
+
+/// Three rows a key, and pages that end between them.
+#[tokio::test]
+async fn of_rows_with_one_key_the_newest_counts_where_a_page_of_a_load_ends_among_them() {
+    let stage = with_new_films(20).await;
+    let query = "select id, 'version ' || v as title, rating, modified + v * interval '1 second' as modified from content.film, generate_series(1, 3) v";
+    let id = stage
+        .pipeline(json!({
+            "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id", "source_query": query,
+            "read": "keyset", "batch_size": 1, "first_load": "staged",
+        }))
+        .await;
+    stage.request_mode(id, vitrina_core::Mode::Full).await;
+    stage.runner().drain().await.unwrap();
+    assert_eq!(stage.count("analytics.film where title = 'version 3'").await, 20);
+}

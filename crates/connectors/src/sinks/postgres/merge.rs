@@ -3,14 +3,14 @@
 
 use std::collections::HashSet;
 
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::RecordBatch;
 use vitrina_core::{Batch, Commit, Error, Outcome, Reject, Result};
 
 use super::put::Care;
 use super::statements::{self, Find, REFUSED};
 use super::trouble::{Tried, Trouble};
 use super::{PostgresSink, duplicates};
-use crate::arrow_text::texts;
+use crate::arrow_text::nullable_texts;
 use crate::sql::{identifier, literal};
 
 /// What a merge did.
@@ -107,6 +107,8 @@ impl PostgresSink {
         outcome.counts.deleted = match refused.is_empty() {
             true => self.count_of(&plain).await?,
             false => {
+                let refused: Vec<Vec<Option<String>>> =
+                    refused.into_iter().map(|key| key.into_iter().map(Some).collect()).collect();
                 self.fill_keys(REFUSED, &self.mart.key, &refused).await?;
                 self.count_of(&sparing).await?
             }
@@ -121,12 +123,13 @@ impl PostgresSink {
         &self,
         table: &str,
         columns: &[String],
-        keys: &[Vec<String>],
+        keys: &[Vec<Option<String>>],
     ) -> Result<()> {
         let names: Vec<&str> = columns.iter().map(String::as_str).collect();
         self.session.run(&statements::create_keys(&self.mart, table, &names)).await?;
-        let row = |key: &Vec<String>| {
-            let values = key.iter().map(|text| literal(text)).collect::<Vec<_>>();
+        let row = |key: &Vec<Option<String>>| {
+            let value = |text: &Option<String>| text.as_deref().map_or_else(|| "null".to_owned(), literal);
+            let values = key.iter().map(value).collect::<Vec<_>>();
             format!("({})", values.join(", "))
         };
         let columns = names.iter().map(|name| identifier(name)).collect::<Vec<_>>().join(", ");
@@ -150,15 +153,24 @@ impl PostgresSink {
 
     /// The keys of a scope, without those that have a NULL and so are in no mart.
     /// A change key that is the whole key and came back has nothing to delete, and most do come back.
-    pub(super) fn scope_keys(&self, batch: &Batch, keys: &RecordBatch) -> Result<Vec<Vec<String>>> {
+    pub(super) fn scope_keys(&self, batch: &Batch, keys: &RecordBatch) -> Result<Vec<Vec<Option<String>>>> {
         let columns: Vec<String> = keys.schema().fields().iter().map(|field| field.name().clone()).collect();
         let came_back = match columns == self.mart.key {
-            true => whole_keys(&batch.rows, &columns)?.collect::<Result<HashSet<_>>>()?,
+            true => self.keys_of(&batch.rows, &columns)?.into_iter().collect(),
             false => HashSet::new(),
         };
-        let in_scope = whole_keys(keys, &columns)?;
-        let left = in_scope.filter(|key| key.as_ref().map_or(true, |key| !came_back.contains(key)));
-        left.collect()
+        let mut in_scope = self.keys_of(keys, &columns)?;
+        in_scope.retain(|key| !came_back.contains(key));
+        Ok(in_scope)
+    }
+
+    /// Keys of rows as texts. A NULL in the mart's key is in no mart; elsewhere it is a value like others.
+    fn keys_of(&self, rows: &RecordBatch, columns: &[String]) -> Result<Vec<Vec<Option<String>>>> {
+        let keys = (0..rows.num_rows()).map(|row| nullable_texts(rows, columns, row));
+        let mut keys: Vec<Vec<Option<String>>> = keys.collect::<Result<_>>()?;
+        let is_key: Vec<bool> = columns.iter().map(|name| self.mart.is_key(name)).collect();
+        keys.retain(|key| key.iter().zip(&is_key).all(|(part, is_key)| part.is_some() || !is_key));
+        Ok(keys)
     }
 
     /// Keys that are equal only to the database. Where bytes tell, the batch has been looked through already.
@@ -209,16 +221,4 @@ impl PostgresSink {
 
 fn place(number: u64) -> String {
     format!("({},{})", number / PLACES_A_BLOCK, number % PLACES_A_BLOCK)
-}
-
-/// The keys of rows as texts, without those that have a NULL.
-fn whole_keys<'a>(
-    rows: &'a RecordBatch,
-    columns: &'a [String],
-) -> Result<impl Iterator<Item = Result<Vec<String>>> + 'a> {
-    let missing = |name: &String| Error::bug("sink.scope", format!("a batch has no column {name:?}"));
-    let find = |name: &String| rows.column_by_name(name).ok_or_else(|| missing(name));
-    let arrays: Vec<&ArrayRef> = columns.iter().map(find).collect::<Result<_>>()?;
-    let whole = move |row: &usize| arrays.iter().all(|array| array.is_valid(*row));
-    Ok((0..rows.num_rows()).filter(whole).map(move |row| texts(rows, columns, row)))
 }

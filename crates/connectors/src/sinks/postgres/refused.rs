@@ -1,5 +1,6 @@
 //! Open rejects: which keys are never deleted, which are over, and how many are too many.
 
+use std::collections::HashSet;
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::RecordBatch;
@@ -59,11 +60,27 @@ impl Refused {
         }
         let mut closed = self.among(&batch.rows, key)?;
         if let Scope::Keys(keys) = &batch.scope {
-            closed.extend(self.among(keys, key)?);
+            closed.extend(self.within(keys, key)?);
         }
         closed.retain(|key| !outcome.rejects.iter().any(|reject| reject.key == *key));
         closed.dedup();
         Ok(closed)
+    }
+
+    /// Those whose change key is in the scope: their rows have come, or are gone.
+    fn within(&self, scope: &RecordBatch, key: &[String]) -> Result<Vec<Value>> {
+        let columns: Vec<String> = scope.schema().fields().iter().map(|field| field.name().clone()).collect();
+        let places: Option<Vec<usize>> =
+            columns.iter().map(|name| key.iter().position(|column| column == name)).collect();
+        // Of a change key outside of the key nobody can tell whose it is.
+        let Some(places) = places else { return Ok(Vec::new()) };
+        let scope = (0..scope.num_rows()).map(|row| Ok(key_json(scope, &columns, row)?.to_string()));
+        let scope: HashSet<String> = scope.collect::<Result<_>>()?;
+        let part = |reject: &&OpenReject| {
+            let parts = places.iter().map(|place| reject.key[*place].clone()).collect();
+            scope.contains(&Value::Array(parts).to_string())
+        };
+        Ok(self.open.values().filter(part).map(|reject| reject.key.clone()).collect())
     }
 
     fn among(&self, rows: &RecordBatch, key: &[String]) -> Result<Vec<Value>> {

@@ -161,7 +161,10 @@ pub(super) fn delete_missing(mart: &Mart, shape: &Shape, loaded: &str, refused: 
 pub(super) fn delete_keys(mart: &Mart, shape: &Shape, scope: &[&str], refused: bool) -> String {
     let in_scope = |name: &&str| {
         let column = identifier(name);
-        format!("t.{column} {} c.{column}", mart.equals(name))
+        match mart.is_key(name) {
+            true => format!("t.{column} {} c.{column}", mart.equals(name)),
+            false => format!("(t.{column} = c.{column} or (t.{column} is null and c.{column} is null))"),
+        }
     };
     let in_scope = scope.iter().map(in_scope).collect::<Vec<_>>().join(" and ");
     let same = same_key(mart, shape, "s", "t");

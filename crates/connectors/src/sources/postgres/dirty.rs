@@ -76,7 +76,7 @@ impl KeysQuery {
         let names: Vec<String> = (0..self.columns).map(|place| format!("c{place}")).collect();
         let texts: Vec<String> = names.iter().map(|name| format!("q.{name}::text")).collect();
         let sql = format!("select distinct {} from {}({})", texts.join(", "), self.sql, names.join(", "));
-        let rows = reader.client().query(&sql, &[&changed]).await.map_err(|error| reader.explain(error))?;
+        let rows = reader.rows_with(&sql, &[&changed]).await?;
         let key = |row: &tokio_postgres::Row| (0..self.columns).map(|place| row.get(place)).collect();
         Ok(rows.iter().map(|row| Dirty { key: key(row), at: None }).collect())
     }

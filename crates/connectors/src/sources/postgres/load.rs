@@ -135,7 +135,8 @@ impl Load {
             Some(page) => page,
             None => {
                 self.behind |= position.is_some() || self.in_pages;
-                reader.page(&self.tail(position, reader.page_rows())).await?
+                // Ties are of the key alone: rows of one key may not be cut apart.
+                reader.page_within(&self.tail(position, reader.page_rows()), &self.order()).await?
             }
         };
         // One row further than the batch, to see where its last key ends.
@@ -216,12 +217,16 @@ impl Load {
             true => format!(" fetch first {page_rows} rows with ties"),
             false => String::new(),
         };
+        format!("{condition}order by {}{limit}", expressions(&self.key, "q"))
+    }
+
+    /// Of several rows of one key the last by the cursor counts: it comes last.
+    fn order(&self) -> String {
         let key = expressions(&self.key, "q");
-        let order = match self.newest_last.as_str() {
-            "" => key,
-            newest_last => format!("{key}, {newest_last}"),
-        };
-        format!("{condition}order by {order}{limit}")
+        match self.newest_last.as_str() {
+            "" => String::new(),
+            newest_last => format!("order by {key}, {newest_last}"),
+        }
     }
 
     /// NULLs satisfy no comparison: behind a position they are not met.

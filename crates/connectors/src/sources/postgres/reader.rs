@@ -7,7 +7,8 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use tokio_postgres::{Client, CopyOutStream, SimpleQueryMessage};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{CopyOutStream, SimpleQueryMessage};
 use vitrina_core::{Error, Lease, Result, Watch};
 use vitrina_guard::{ChangeTable, DescribeError, DescribedColumn, Finding};
 use vitrina_pgcopy::{Column, Decoder, Flawed, arrow_schema, select_list};
@@ -64,6 +65,7 @@ impl Reader {
         let columns: Vec<Column> =
             described.iter().map(|column| Column::new(&column.name, column.type_oid)).collect();
         let schema = declared(&session, &described, &columns).await?;
+        session.set_busy(false);
         Ok(Self {
             session,
             connection: connection.clone(),
@@ -152,22 +154,27 @@ impl Reader {
         Ok(())
     }
 
+    /// The same with the rows in an order of their own.
+    pub(super) async fn page_within(&self, tail: &str, order: &str) -> Result<Page> {
+        if order.is_empty() {
+            return self.page(tail).await;
+        }
+        let (list, query) = (select_list(&self.columns), &self.query);
+        self.copy(&format!("select {list} from (select * from {query} {tail}) q {order}")).await
+    }
+
     /// Starts a read-only transaction and a page of rows in it.
     pub(super) async fn page(&self, tail: &str) -> Result<Page> {
+        self.copy(&self.select(tail)).await
+    }
+
+    async fn copy(&self, select: &str) -> Result<Page> {
         self.begin().await?;
-        let copy = format!("copy ({}) to stdout (format binary)", self.select(tail));
+        let copy = format!("copy ({select}) to stdout (format binary)");
         let stream =
             self.session.client.copy_out(&copy).await.map_err(|error| self.session.explain(error))?;
         let decoder = Box::new(Decoder::new(&self.columns));
         Ok(Page { stream: Box::pin(stream), decoder, rest: Bytes::new(), rows: 0 })
-    }
-
-    pub(super) fn client(&self) -> &Client {
-        &self.session.client
-    }
-
-    pub(super) fn explain(&self, error: tokio_postgres::Error) -> Error {
-        self.session.explain(error)
     }
 
     /// The table that all these columns of the query are plain columns of, or why there is none. Where the
@@ -182,10 +189,10 @@ impl Reader {
         let known = &self.connection.known_tables;
         let Some(table) = &self.driving else {
             let ask = vitrina_guard::driving_table(client, &self.sql, described, wanted, ordered);
-            return known.recall(question, ask).await.map_err(|error| self.explain(error));
+            return self.asked(known.recall(question, ask)).await;
         };
         let ask = vitrina_guard::named_table(client, table, described, wanted, ordered);
-        let table = known.recall(question, ask).await.map_err(|error| self.explain(error))?;
+        let table = self.asked(known.recall(question, ask)).await?;
         table.map(Ok).map_err(|reason| {
             Error::fix("source.driving_table", reason).hint(
                 "beside a query, source_table names the table whose rows carry the cursor and the change key",
@@ -215,24 +222,26 @@ impl Reader {
     ) -> Result<ChangeTable> {
         let question = format!("{table} {columns:?} {ordered}");
         let ask = vitrina_guard::change_table(&self.session.client, table, columns, ordered);
-        let table = self.connection.known_tables.recall(question, ask).await;
-        table.map_err(|error| self.explain(error))?.map_err(|reason| Error::fix("watch.table", reason))
+        let table = self.asked(self.connection.known_tables.recall(question, ask)).await?;
+        table.map_err(|reason| Error::fix("watch.table", reason))
     }
 
     /// The answer to a statement that is asked in every run.
     pub(super) async fn known_rows(&self, sql: &'static str) -> Result<Vec<tokio_postgres::Row>> {
-        self.session.rows(sql).await
+        let was_busy = self.session.set_busy(true);
+        let rows = self.session.rows(sql).await;
+        self.session.set_busy(was_busy);
+        rows
     }
 
     /// One row of texts.
     pub(super) async fn row(&self, sql: &str) -> Result<tokio_postgres::Row> {
-        self.session.client.query_one(sql, &[]).await.map_err(|error| self.session.explain(error))
+        self.asked(self.session.client.query_one(sql, &[])).await
     }
 
     /// All lines of an answer in text form.
     pub(super) async fn text(&self, sql: &str) -> Result<String> {
-        let answer = self.session.client.simple_query(sql).await;
-        let answer = answer.map_err(|error| self.session.explain(error))?;
+        let answer = self.asked(self.session.client.simple_query(sql)).await?;
         let line = |message: &SimpleQueryMessage| match message {
             SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
             _ => None,
@@ -241,7 +250,26 @@ impl Reader {
     }
 
     pub(super) async fn rows(&self, sql: &str) -> Result<Vec<tokio_postgres::Row>> {
-        self.session.client.query(sql, &[]).await.map_err(|error| self.session.explain(error))
+        self.rows_with(sql, &[]).await
+    }
+
+    pub(super) async fn rows_with(
+        &self,
+        sql: &str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<tokio_postgres::Row>> {
+        self.asked(self.session.client.query(sql, parameters)).await
+    }
+
+    /// A session whose question nobody waits for any more is of no use to the next run.
+    async fn asked<T>(
+        &self,
+        question: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
+    ) -> Result<T> {
+        let was_busy = self.session.set_busy(true);
+        let answer = question.await.map_err(|error| self.session.explain(error));
+        self.session.set_busy(was_busy);
+        answer
     }
 }
 

@@ -20,7 +20,7 @@ use super::reader::Reader;
 use super::recompute::{Recompute, newest_last, nothing};
 use checkpoint::{Moment, Pass};
 pub use install::{Consumer, Desk, LoggedTable};
-use window::{Opened, Who, Window};
+use window::{Followed, Opened, Who, Window};
 
 /// A window without changes is stored when the last one is this old: else the log could not be pruned.
 const QUIET_SECONDS: i64 = 60;
@@ -63,13 +63,15 @@ pub(super) struct Changelog {
     key: Vec<String>,
     /// In place of a window that nobody can vouch for.
     load: Option<Box<Load>>,
+    /// The source has been looked at since this run began.
+    looked: bool,
     finished: bool,
 }
 
 /// The log of a source as one pipeline follows it.
 #[derive(Debug, Clone)]
 pub(super) struct Log {
-    sources: Vec<String>,
+    sources: Vec<Followed>,
     who: Who,
     max_age: i64,
 }
@@ -88,7 +90,8 @@ impl Changelog {
         match reader.driving_table(&wanted, 0).await? {
             Ok(table) => {
                 let columns = table.columns.into_iter().map(|column| column.name).collect();
-                sources.push(Logged { table: table.name, key: columns }.source());
+                let oid = table.oid;
+                sources.push(Followed { source: Logged { table: table.name, key: columns }.source(), oid });
                 keys.push(None);
             }
             Err(reason) if pipeline.watch.is_empty() => return Err(no_table(&reason)),
@@ -101,7 +104,8 @@ impl Changelog {
             reader.refuse_watch(watch)?;
             let columns: Vec<&str> = watch.key.iter().map(String::as_str).collect();
             let table = reader.change_table(&watch.table, &columns, 0).await?;
-            sources.push(Logged { table: table.name, key: watch.key.clone() }.source());
+            let (oid, logged) = (table.oid, Logged { table: table.name, key: watch.key.clone() });
+            sources.push(Followed { source: logged.source(), oid });
             keys.push(watch.keys.as_ref().map(|sql| KeysQuery::new(sql, change_key.len())));
             if watch.keys.is_none() && watch.key.len() != change_key.len() {
                 return Err(super::dirty::other_columns(watch));
@@ -116,6 +120,7 @@ impl Changelog {
             pipeline: pipeline.clone(),
             key: key.to_vec(),
             load: None,
+            looked: false,
             finished: false,
         })
     }
@@ -123,7 +128,10 @@ impl Changelog {
     /// Fails where the log is not installed.
     pub(super) async fn advise(&self, reader: &Reader) -> Result<Vec<Advice>> {
         window::open(reader, &self.log.sources, self.log.who).await?;
-        let follows = format!("changes are followed by the log of {}: exact", self.log.sources.join(", "));
+        let follows = format!(
+            "changes are followed by the log of {}: exact",
+            self.log.sources.iter().map(|followed| followed.source.as_str()).collect::<Vec<_>>().join(", ")
+        );
         Ok(vec![Advice::fine(follows)])
     }
 
@@ -141,8 +149,11 @@ impl Changelog {
         }
         let done = Moment::of(from);
         let pass = match Pass::of(from) {
-            Some(pass) => Ok(pass),
-            None => self.log.open(reader, done.as_ref()).await?,
+            Some(pass) => self.log.resume(reader, done.as_ref(), pass, &mut self.looked).await?,
+            None => {
+                self.looked = true;
+                self.log.open(reader, done.as_ref()).await?
+            }
         };
         match (pass, done) {
             (Ok(pass), Some(done)) => self.window(reader, from, &done, pass).await,
@@ -198,7 +209,8 @@ impl Changelog {
 
     async fn page(&self, reader: &Reader, done: &Moment, pass: &Pass) -> Result<Page> {
         let window = Window { from: &done.snapshot, upto: &pass.upto.snapshot };
-        let (found, last) = window.keys(reader, &self.log.sources[pass.at], pass.position.as_ref()).await?;
+        let (found, last) =
+            window.keys(reader, &self.log.sources[pass.at].source, pass.position.as_ref()).await?;
         let end = found.last().map(|(at, _)| at.clone());
         let dirty = match &self.keys[pass.at] {
             None => in_order(found),
@@ -246,13 +258,33 @@ impl Log {
         Ok(Ok(Pass::new(Moment { receipt, ..opened.moment })))
     }
 
+    /// A window that was left open, unless its changes may have been pruned meanwhile.
+    async fn resume(
+        &self,
+        reader: &Reader,
+        done: Option<&Moment>,
+        pass: Pass,
+        looked: &mut bool,
+    ) -> Result<Result<Pass, String>> {
+        if *looked {
+            return Ok(Ok(pass));
+        }
+        *looked = true;
+        let opened = window::open(reader, &self.sources, self.who).await?;
+        Ok(match done.and_then(|done| mistrust(done, &opened)) {
+            Some(reason) => Err(reason.into()),
+            None => Ok(pass),
+        })
+    }
+
     /// Read at the end of a window: whoever pruned below it meanwhile has taken keys out of it.
     async fn require_unpruned(&self, reader: &Reader, done: &Moment) -> Result<()> {
         let below = reader.text("select below from vitrina.change_pruned").await?;
         if below.parse::<u64>().is_ok_and(|below| below <= done.snapshot.xmin) {
             return Ok(());
         }
-        Err(Error::retry("changelog.pruned", "changes were pruned while they were read"))
+        Err(Error::fix("changelog.pruned", "changes were pruned while they were read")
+            .hint("the next run makes a full load"))
     }
 }
 

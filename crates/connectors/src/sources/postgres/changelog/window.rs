@@ -15,14 +15,14 @@ use crate::sql::literal;
 /// The triggers of every logged table and all that inherits from it. One that is switched off, or lacks an event,
 /// makes it incomplete; one that was switched off and on again has another version of its row.
 pub(super) const SIGNATURES: &str = "
-    with recursive tree(source, function, relid) as (
-        select source, function, relation from vitrina.change_sources
-         union all select t.source, t.function, i.inhrelid from tree t join pg_inherits i on i.inhparent = t.relid)
-    select m.source, md5(string_agg(m.relid || ':' || m.triggers, ',' order by m.relid)) as signature, bool_and(m.events = 60) as complete
-      from (select t.source, t.relid, coalesce(bit_or(g.tgtype::int) filter (where g.tgenabled in ('O', 'A')), 0) & 60 as events,
+    with recursive tree(source, function, root, relid) as (
+        select source, function, relation, relation from vitrina.change_sources
+         union all select t.source, t.function, t.root, i.inhrelid from tree t join pg_inherits i on i.inhparent = t.relid)
+    select m.source, md5(string_agg(m.relid || ':' || m.triggers, ',' order by m.relid)) as signature, bool_and(m.events = 60) as complete, min(m.root) as relation
+      from (select t.source, t.root, t.relid, coalesce(bit_or(g.tgtype::int) filter (where g.tgenabled in ('O', 'A')), 0) & 60 as events,
                    coalesce(string_agg(format('%s%s%s', g.oid, g.tgenabled, g.xmin), '+' order by g.oid), '') as triggers
               from tree t left join pg_trigger g on g.tgrelid = t.relid and g.tgfoid = to_regprocedure(t.function || '()')
-             group by t.source, t.relid) m
+             group by t.source, t.root, t.relid) m
      group by m.source";
 
 /// The source and the log at one moment.
@@ -31,6 +31,13 @@ pub(super) struct Opened {
     /// What the source last told this consumer, and whether it has given it up.
     pub(super) consumer: Option<(i64, bool)>,
     pub(super) pruned_below: u64,
+}
+
+/// A table of a log that a pipeline follows.
+#[derive(Debug, Clone)]
+pub(super) struct Followed {
+    pub(super) source: String,
+    pub(super) oid: u32,
 }
 
 /// Whose checkpoint it is.
@@ -56,18 +63,18 @@ pub(super) async fn require_log(reader: &Reader) -> Result<()> {
 }
 
 /// Of one snapshot, all that it shows being on disk.
-pub(super) async fn open(reader: &Reader, sources: &[String], who: Who) -> Result<Opened> {
+pub(super) async fn open(reader: &Reader, sources: &[Followed], who: Who) -> Result<Opened> {
     reader.begin().await?;
     let opened = opened(reader, sources, who).await;
     reader.end().await?;
     opened
 }
 
-async fn opened(reader: &Reader, sources: &[String], who: Who) -> Result<Opened> {
+async fn opened(reader: &Reader, sources: &[Followed], who: Who) -> Result<Opened> {
     let row = reader
         .row(&format!(
             "select pg_current_snapshot()::text, to_char(now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'),
-                    concat_ws('/', (select system_identifier from pg_control_system()), (select timeline_id from pg_control_checkpoint())),
+                    concat_ws('/', (select system_identifier from pg_control_system()), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)),
                     (select below::text from vitrina.change_pruned),
                     (select receipt from vitrina.change_consumers where installation = {installation} and pipeline = {pipeline}),
                     (select dropped from vitrina.change_consumers where installation = {installation} and pipeline = {pipeline})",
@@ -85,11 +92,13 @@ async fn opened(reader: &Reader, sources: &[String], who: Who) -> Result<Opened>
     Ok(Opened { moment: Moment::new(snapshot, opened_at, row.get(2), triggers), consumer, pruned_below })
 }
 
-async fn triggers(reader: &Reader, sources: &[String]) -> Result<BTreeMap<String, String>> {
+async fn triggers(reader: &Reader, sources: &[Followed]) -> Result<BTreeMap<String, String>> {
     let known = reader.known_rows(SIGNATURES).await?;
     let mut found = BTreeMap::new();
-    for source in sources {
-        let Some(row) = known.iter().find(|row| row.get::<_, &str>(0) == source) else {
+    for Followed { source, oid } in sources {
+        let is_it = |row: &&tokio_postgres::Row| row.get::<_, &str>(0) == source;
+        // One of the same name may have taken its place, and nothing logs that.
+        let Some(row) = known.iter().find(is_it).filter(|row| row.get::<_, u32>(3) == *oid) else {
             return Err(not_logged(source, "changes of this table are not logged"));
         };
         if !row.get::<_, bool>(2) {
@@ -138,9 +147,9 @@ impl Window<'_> {
         ]
     }
 
-    pub(super) async fn holds_truncate(&self, reader: &Reader, sources: &[String]) -> Result<bool> {
+    pub(super) async fn holds_truncate(&self, reader: &Reader, sources: &[Followed]) -> Result<bool> {
         let [new, late] = self.conditions();
-        let sources = sources.iter().map(|source| literal(source)).collect::<Vec<_>>().join(", ");
+        let sources = sources.iter().map(|followed| literal(&followed.source)).collect::<Vec<_>>().join(", ");
         let marker = |condition: &str| {
             format!(
                 "exists (select from vitrina.change_log where source in ({sources}) and op = 'T' and {condition})"
@@ -188,10 +197,11 @@ impl Window<'_> {
         let sql = format!(
             "with named as materialized (
                  (select kid, key {from} and {new} limit {limit} + 1) union all (select kid, key {from} and {late} limit {limit} + 1))
-             select kid::text, key::text, (select count(*) from named) from named where true {behind} group by kid, key order by kid, key::text collate \"C\""
+             select kid::text, key::text, (select count(*) from named) from named where true {behind} group by named.kid, named.key order by named.kid, named.key::text collate \"C\""
         );
         let rows = reader.rows(&sql).await?;
-        let few = rows.first().is_none_or(|row| row.get::<_, i64>(2) <= limit as i64);
+        // Nothing behind a position says nothing of how many there are: only some were looked at.
+        let few = rows.first().map_or(after.is_none(), |row| row.get::<_, i64>(2) <= limit as i64);
         if few { parse(&rows).map(Some) } else { Ok(None) }
     }
 

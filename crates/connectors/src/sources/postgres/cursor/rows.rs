@@ -133,7 +133,8 @@ impl RowCursor {
             .as_ref()
             .map_or_else(|| "false".to_owned(), |bound| compare(&self.columns, "q", "<=", bound));
         let order = expressions(&self.columns, "q");
-        format!("where {after}{upto} order by {order} fetch first {rows} rows with ties")
+        let whole = conditions(&self.columns, "q", "is not null", " and ");
+        format!("where {after}{upto} and {whole} order by {order} fetch first {rows} rows with ties")
     }
 
     /// By the planner's estimate.

@@ -141,11 +141,12 @@ impl Track {
         let key = self.key.iter().map(|column| format!("t.{}::text", identifier(&column.name)));
         let key = key.collect::<Vec<_>>().join(", ");
         let order = expressions(&self.order, "t");
+        let whole = conditions(&self.order, "t", "is not null", " and ");
         let named = self.order.iter().enumerate();
         let named: String =
             named.map(|(place, column)| format!(", {} as o{place}", column.expression("t"))).collect();
         format!(
-            "select array[{at}] as at, array[{key}]::text[] as key{named} from {table} t where {condition} order by {order} fetch first {limit} rows with ties"
+            "select array[{at}] as at, array[{key}]::text[] as key{named} from {table} t where {condition} and {whole} order by {order} fetch first {limit} rows with ties"
         )
     }
 
