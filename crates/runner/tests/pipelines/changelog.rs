@@ -193,6 +193,7 @@ async fn what_the_log_cannot_vouch_for_is_loaded_anew() {
         "delete from vitrina.change_consumers",
         "update vitrina.change_consumers set receipt = 0",
         "update vitrina.change_pruned set below = pg_snapshot_xmax(pg_current_snapshot())",
+        "update vitrina.change_pruned set below = '99999999999'",
         "update etl.etl_state set checkpoint = jsonb_set(checkpoint, '{position,done,server}', '\"another/1\"')",
         "update etl.etl_state set checkpoint = jsonb_set(checkpoint, '{position,done,snapshot}', '\"999999999:999999999:\"')",
     ] {

@@ -111,14 +111,20 @@ async fn a_zombie_that_wakes_after_a_takeover_writes_nothing() {
     let blocker = stage.block_mart().await;
     let run = stage.request(id).await;
     stage.someone_waits_for_the_mart().await;
-    // While the zombie waits, its lease expires and another token is given out; nothing is written yet.
-    stage.expire_leases().await;
     let abilities = vitrina_store::RunnerAbilities {
         name: "new owner".into(),
         connections: vec!["content".into(), "marts".into()],
         python_tasks: vec![],
     };
-    let claim = stage.store.claim(&abilities, std::time::Duration::from_secs(30)).await.unwrap().unwrap();
+    // While the zombie waits, its lease expires and another token is given out; nothing is written yet. A heartbeat
+    // may come between the two.
+    let claim = loop {
+        stage.expire_leases().await;
+        let claim = stage.store.claim(&abilities, std::time::Duration::from_secs(30)).await.unwrap();
+        if let Some(claim) = claim {
+            break claim;
+        }
+    };
     blocker.batch_execute("commit").await.unwrap();
     let ended = "select not exists (select from pg_stat_activity where datname = current_database() and application_name like 'vitrina/%' and state <> 'idle')";
     until(|| stage.db.value::<bool>(ended)).await;

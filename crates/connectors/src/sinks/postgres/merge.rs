@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use arrow_array::RecordBatch;
-use vitrina_core::{Batch, Commit, Error, Outcome, Reject, Result};
+use vitrina_core::{Batch, Commit, Error, Outcome, Reject, Remedy, Result};
 
 use super::put::Care;
 use super::statements::{self, Find, REFUSED};
@@ -144,14 +144,15 @@ impl PostgresSink {
             self.session.run("savepoint keys").await?;
             let end = match self.session.run(&insert(&row(key))).await {
                 Ok(()) => "release keys",
-                Err(_) => "rollback to keys",
+                // The types of the mart cannot hold it. Whatever else is wrong says nothing of the key.
+                Err(error) if error.remedy == Remedy::FixConfiguration => "rollback to keys",
+                Err(error) => return Err(error),
             };
             self.session.run(end).await?;
         }
         Ok(())
     }
 
-    /// The keys of a scope, without those that have a NULL and so are in no mart.
     /// A change key that is the whole key and came back has nothing to delete, and most do come back.
     pub(super) fn scope_keys(&self, batch: &Batch, keys: &RecordBatch) -> Result<Vec<Vec<Option<String>>>> {
         let columns: Vec<String> = keys.schema().fields().iter().map(|field| field.name().clone()).collect();

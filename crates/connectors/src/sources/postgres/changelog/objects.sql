@@ -69,6 +69,12 @@ create or replace function vitrina.consume_changes(
 declare
     v_receipt bigint;
 begin
+    -- Numbers of another server: this database was restored from a dump of that one.
+    if (select below from vitrina.change_pruned) > pg_snapshot_xmax(pg_current_snapshot()) then
+        delete from vitrina.change_log;
+        delete from vitrina.change_consumers;
+        update vitrina.change_pruned set below = '0';
+    end if;
     select receipt into v_receipt from vitrina.change_consumers
      where installation = p_installation and pipeline = p_pipeline and snapshot = p_snapshot and not dropped
        and updated_at > clock_timestamp() - interval '1 minute';
