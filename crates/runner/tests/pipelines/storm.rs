@@ -11,7 +11,7 @@ use vitrina_core::{OnActive, PipelineId};
 use vitrina_runner::{Runner, RunnerSettings};
 use vitrina_store::RunRequest;
 
-use crate::stage::Stage;
+use crate::stage::{Stage, until};
 
 const FILM: &str = "select id, title, n, modified from content.film where not hidden";
 const CAST: &str = "select f.id, f.title, string_agg(a.name, ', ' order by a.name, r.id) as actors
@@ -188,9 +188,20 @@ impl Storm {
         for mut runner in runners {
             while runner.join_next().await.is_some() {}
         }
-        self.stage.expire_leases().await;
-        self.pass(None).await;
-        self.pass(None).await;
+        // The first run may be one that began while others still wrote; the second did not.
+        self.settle().await;
+        self.settle().await;
+    }
+
+    /// One run of each pipeline, to its end, whatever the runners before have left.
+    async fn settle(&self) {
+        until(async || {
+            self.stage.expire_leases().await;
+            self.stage.db.execute("update etl.etl_pipelines set retry_at = null").await;
+            self.pass(None).await;
+            self.stage.db.value("select bool_and(status = 'IDLE') from etl.etl_pipelines").await
+        })
+        .await;
     }
 
     async fn probe_quietly(&self) {
