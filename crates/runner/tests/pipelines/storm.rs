@@ -258,7 +258,7 @@ async fn by_cursors_nothing_is_missing_or_stale_while_transactions_are_shorter_t
 /// The storm would be no proof if it could not see these.
 async fn sees(storm: Storm, sabotage: Sabotage) {
     storm.pass(sabotage).await;
-    for _ in 0..10 {
+    for _ in 0..40 {
         storm.round(2.0, sabotage).await;
         if !storm.wrong().await.is_empty() {
             return;
@@ -275,7 +275,10 @@ async fn the_storm_sees_a_late_window_that_is_switched_off() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_storm_sees_a_fence_that_moves_while_a_pass_is_under_way() {
     let renewed = "jsonb_set(checkpoint, '{position,done,server,xmin}', to_jsonb(pg_snapshot_xmin(pg_current_snapshot())::text::numeric))";
-    sees(Storm::by_cursor(15).await, Some(renewed)).await;
+    let storm = Storm::by_cursor(15).await;
+    // Long passes: others must end while one is under way.
+    storm.stage.db.execute("update etl.etl_pipelines set batch_size = 1").await;
+    sees(storm, Some(renewed)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
