@@ -116,8 +116,9 @@ impl Cursor {
                 continue;
             };
             if pass.is_finished() {
-                batch.rejected.extend(self.without_cursor(reader).await?);
-                batch.rows_read += batch.rejected.len() as u64;
+                let unmet = self.without_cursor(reader).await?;
+                batch.rows_read += unmet.len() as u64;
+                batch.rejected.extend(unmet);
             }
             batch.to = Some(self.reached(from, pass));
             return Ok(Some(batch));
