@@ -43,7 +43,7 @@ impl Look {
         let order = sources::Order {
             pipeline: &pipeline,
             mode: pipeline.mode,
-            keys: None,
+            backfill: None,
             max_batch_bytes: settings.runner.max_batch_bytes,
             lease: &lease,
             takeover: false,

@@ -37,6 +37,10 @@ impl OrderedColumn {
         if self.as_text { format!("({column}::text collate \"C\")") } else { column }
     }
 
+    pub(crate) fn type_name(&self) -> &str {
+        &self.type_name
+    }
+
     /// An expression as a value of the column.
     pub(crate) fn cast(&self, expression: &str) -> String {
         format!("({expression})::{}", self.type_name)

@@ -17,6 +17,8 @@ pub struct Batch {
     pub from: Position,
     /// Where the checkpoint goes with this batch; `None` leaves it where it is, as a backfill does.
     pub to: Option<Position>,
+    /// How far a backfill over a range has come with this batch.
+    pub backfilled_to: Option<Vec<String>>,
     /// Rows as the source returned them, before transforms dropped or added any.
     pub rows_read: u64,
 }
@@ -130,6 +132,9 @@ pub struct Outcome {
     pub rejects: Vec<Reject>,
     /// Keys whose open reject is over: the row was written, or has left the source.
     pub closed: Vec<Value>,
+    /// How far a backfill over a range has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backfilled_to: Option<Vec<String>>,
     /// The load that these rejects belong to.
     pub load: Option<Uuid>,
     /// The load has seen every row: rejects that it did not meet again are over.

@@ -4,6 +4,7 @@
 //! `Sink` are its stations, `Batch`, `Scope` and `Commit` what travels, `Lifecycle` what may happen
 //! to a pipeline meanwhile.
 
+mod backfill;
 mod batch;
 mod checkpoint;
 mod connector;
@@ -17,6 +18,7 @@ mod status;
 mod target;
 mod words;
 
+pub use backfill::{Backfill, CursorRange};
 pub use batch::{Batch, Commit, Counts, Outcome, Reject, Scope, Timings, Written};
 pub use checkpoint::{Checkpoint, Decision, Load, LoadPath, Position, Resumption};
 pub use connector::{Advice, Destination, Sink, Source, Transform};

@@ -150,6 +150,11 @@ impl Violation {
 }
 
 impl Pipeline {
+    /// The columns whose rows are recomputed together: the target's key, unless others are named.
+    pub fn change_key_or<'a>(&'a self, key: &'a [String]) -> &'a [String] {
+        if self.change_key.is_empty() { key } else { &self.change_key }
+    }
+
     /// Where the rows go: the last task's own target, else the pipeline's (R-CFG-3).
     pub fn effective_target(&self) -> &str {
         self.plan.target_override().unwrap_or(&self.target_table)

@@ -10,7 +10,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 use vitrina_connectors::{sinks, sources, transforms};
 use vitrina_core::{
-    Commit, Counts, Decision, Error, Remedy, Result, Resumption, Sink, State, Violation, Written,
+    Backfill, Commit, Counts, Decision, Error, Remedy, Result, Resumption, Sink, State, Violation, Written,
 };
 use vitrina_store::{Claim, Store};
 
@@ -36,6 +36,8 @@ pub(crate) struct Executor {
     /// A write was given up, and its session is still busy with it.
     abandoned: bool,
     counts: Counts,
+    /// What is still to be read again, where the run is a backfill.
+    backfill: Option<Backfill>,
 }
 
 /// Why the batches stopped.
@@ -67,6 +69,7 @@ impl Executor {
             interruption: CancellationToken::new(),
             abandoned: false,
             counts: Counts::default(),
+            backfill: None,
         }
     }
 
@@ -89,6 +92,7 @@ impl Executor {
         if claim.interrupted {
             return Ok(End::Interrupted);
         }
+        self.backfill.clone_from(&claim.backfill);
         let store = self.store.clone();
         let heartbeat = heartbeat::keep(&store, claim.lease, claim.lease_length, self.interruption.clone());
         tokio::select! {
@@ -172,7 +176,7 @@ impl Executor {
         let order = sources::Order {
             pipeline,
             mode: claim.mode,
-            keys: claim.keys.as_deref(),
+            backfill: self.backfill.as_ref(),
             max_batch_bytes: self.settings.max_batch_bytes,
             lease,
             takeover: claim.takeover,
@@ -207,7 +211,7 @@ impl Executor {
     /// checkpoint as it finds it.
     async fn resume(&self, claim: &Claim, key: &[String], sink: &mut dyn Sink) -> Result<State> {
         let sealed = self.seal(claim, sink).await?;
-        if claim.keys.is_some() {
+        if claim.backfill.is_some() {
             return Ok(sealed);
         }
         let before = sealed.checkpoint.decided_by;
@@ -259,6 +263,9 @@ impl Executor {
             timings: ahead.timings,
         };
         let written = stations.sink.write(&ahead.batch, &commit).await?;
+        if let (Some(backfill), Some(at)) = (&mut self.backfill, &ahead.batch.backfilled_to) {
+            backfill.go_on_from(at);
+        }
         self.note(written, stations, started);
         Ok(())
     }

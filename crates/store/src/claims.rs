@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use vitrina_core::{
-    Decision, Event, Lease, LeaseToken, Mode, Owner, Pipeline, PipelineId, RunId, Status, Target,
+    Backfill, Decision, Event, Lease, LeaseToken, Mode, Owner, Pipeline, PipelineId, RunId, Status, Target,
 };
 
 use crate::steps::{Ending, close_attempt, hold};
@@ -30,8 +31,8 @@ pub struct Claim {
     pub pipeline: Pipeline,
     pub target: Target,
     pub mode: Mode,
-    /// A backfill of these keys.
-    pub keys: Option<Vec<Value>>,
+    /// Rows to read again, instead of a pass.
+    pub backfill: Option<Backfill>,
     /// What becomes of the checkpoint before the run goes on from it.
     pub decision: Option<Decision>,
     /// Another runner's lease had expired.
@@ -170,12 +171,16 @@ fn read_claim(row: &PgRow, lease: Lease, lease_length: Duration) -> Result<Claim
         pipeline: snapshot.pipeline,
         target: snapshot.target,
         mode: row.try_get::<String, _>("mode")?.parse().map_err(|_| unreadable("mode"))?,
-        keys: serde_json::from_value(row.try_get::<Option<Value>, _>("keys")?.unwrap_or_default())?,
+        backfill: Backfill::of(document(row, "keys")?, document(row, "backfill_range")?),
         decision: serde_json::from_value(row.try_get::<Option<String>, _>("checkpoint")?.into())?,
         takeover: was != Status::RunRequested.as_str(),
         interrupted: was == Status::PauseRequested.as_str() || row.try_get("cancel_requested")?,
         lease_length,
     })
+}
+
+fn document<T: DeserializeOwned>(row: &PgRow, column: &str) -> Result<Option<T>> {
+    Ok(serde_json::from_value(row.try_get::<Option<Value>, _>(column)?.unwrap_or_default())?)
 }
 
 fn unreadable(column: &str) -> Error {
@@ -207,7 +212,7 @@ p as (
 r as (
     update etl.etl_runs r set status = 'RUNNING', started_at = coalesce(started_at, clock_timestamp())
       from p where r.id = p.run_id and r.status in ('REQUESTED', 'RUNNING')
-    returning r.id, r.cancel_requested, r.mode, r.keys, r.checkpoint, r.snapshot),
+    returning r.id, r.cancel_requested, r.mode, r.keys, r.backfill_range, r.checkpoint, r.snapshot),
 e as (
     update etl.etl_attempts a set ended_at = clock_timestamp(), error_code = 'lease.expired',
            error = 'the runner did not renew its lease'
@@ -218,4 +223,4 @@ a as (
     select p.run_id, p.id, p.lease_token, $3 from p join r on r.id = p.run_id
      where (select count(*) from e) >= 0
     returning id)
-select p.*, r.cancel_requested, r.mode, r.keys, r.checkpoint, r.snapshot from p join r on r.id = p.run_id, a";
+select p.*, r.cancel_requested, r.mode, r.keys, r.backfill_range, r.checkpoint, r.snapshot from p join r on r.id = p.run_id, a";

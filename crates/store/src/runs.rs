@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use vitrina_core::{Checkpoint, Decision, Mode, PipelineId, RunId, RunStatus};
+use vitrina_core::{Checkpoint, CursorRange, Decision, Mode, PipelineId, RunId, RunStatus};
 
 use crate::{Result, Store, Trigger};
 
@@ -16,6 +16,8 @@ pub struct RunRecord {
     pub mode: Mode,
     /// A backfill of so many keys. The list itself may be long, and who lists or polls runs need not see it.
     pub backfill_keys: Option<u64>,
+    /// A backfill over this range of the cursor.
+    pub backfill_range: Option<CursorRange>,
     /// What was decided about the checkpoint when the run was asked for.
     pub checkpoint: Option<Decision>,
     pub cancel_requested: bool,
@@ -31,6 +33,12 @@ pub struct RunRecord {
     pub batches: u64,
     pub error_code: Option<String>,
     pub error: Option<String>,
+}
+
+impl RunRecord {
+    pub fn is_backfill(&self) -> bool {
+        self.backfill_keys.is_some() || self.backfill_range.is_some()
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use uuid::Uuid;
 use vitrina_core::{
-    AllowedTargets, Decision, Effect, Event, Lease, Lifecycle, Mode, OnActive, PipelineId, RunId, RunStatus,
-    Status, TargetName,
+    AllowedTargets, CursorRange, Decision, Effect, Event, Lease, Lifecycle, Mode, OnActive, PipelineId,
+    RunId, RunStatus, Status, TargetName,
 };
 
 use crate::checkpoints::refuse_another_configuration;
@@ -35,11 +35,20 @@ pub struct RunRequest {
     /// A backfill: only these keys are read again, each a JSON array of the target's key columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<Value>>,
+    /// A backfill: only rows with a cursor in this range are read again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<CursorRange>,
     /// What becomes of a checkpoint that was made under another configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Decision>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+}
+
+impl RunRequest {
+    pub fn is_backfill(&self) -> bool {
+        self.keys.is_some() || self.range.is_some()
+    }
 }
 
 /// The pipeline after an accepted event.
@@ -154,7 +163,7 @@ async fn step(
 /// the pass: cancelled, it leaves that to the run that goes on with it.
 fn drops_the_pass(record: &PipelineRecord, next: Lifecycle, event: Event, effect: Effect) -> bool {
     let over = |run: &RunRecord| matches!(run.status, RunStatus::Success | RunStatus::Cancelled);
-    let of_backfill = record.last_run.as_ref().is_some_and(|run| run.backfill_keys.is_some() && !over(run));
+    let of_backfill = record.last_run.as_ref().is_some_and(|run| run.is_backfill() && !over(run));
     let cancels = effect.close_run == Some(RunStatus::Cancelled)
         || (event == Event::Cancel && record.status != next.status);
     cancels && !of_backfill
@@ -216,10 +225,10 @@ async fn open_run(
         refuse_another_configuration(tx, config, &target).await?;
     }
     sqlx::query(
-        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, checkpoint)
-         select $1, $2, $3, $4, $5, $6, coalesce($7, paused.keys), coalesce($9, paused.checkpoint)
+        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, backfill_range, checkpoint)
+         select $1, $2, $3, $4, $5, $6, coalesce($7, paused.keys), coalesce($10, paused.backfill_range), coalesce($9, paused.checkpoint)
            from (select) new left join (
-                select r.keys, case when s.checkpoint ->> 'decided_by' is distinct from r.id::text then r.checkpoint end as checkpoint
+                select r.keys, r.backfill_range, case when s.checkpoint ->> 'decided_by' is distinct from r.id::text then r.checkpoint end as checkpoint
                   from etl.etl_runs r join etl.etl_state s using (pipeline_id) where r.id = $8) paused on true",
     )
     .bind(run.0)
@@ -231,6 +240,7 @@ async fn open_run(
     .bind(request.keys.clone().map(Value::from))
     .bind(carried(paused, &request).map(|run| run.id.0))
     .bind(request.checkpoint.map(Decision::as_str))
+    .bind(request.range.as_ref().map(|range| json!(range)))
     .execute(&mut *tx)
     .await?;
     sqlx::query("update etl.etl_pipelines set connections_needed = $2, tasks_needed = $3 where id = $1")
@@ -267,10 +277,10 @@ fn mode(paused: Option<&RunRecord>, record: &PipelineRecord, request: &RunReques
     request.mode.or(paused.map(|run| run.mode)).unwrap_or(record.config.mode)
 }
 
-/// The run whose keys go on, and whose decision if it was not carried out yet. What is asked for anew is no
+/// The run whose backfill goes on, and whose decision if it was not carried out yet. What is asked for anew is no
 /// backfill unless it says so.
 fn carried<'a>(paused: Option<&'a RunRecord>, request: &RunRequest) -> Option<&'a RunRecord> {
-    paused.filter(|_| request.mode.is_none())
+    paused.filter(|_| request.mode.is_none() && !request.is_backfill())
 }
 
 /// An incremental run does, unless it comes with a decision. A backfill leaves the checkpoint alone.
@@ -280,7 +290,7 @@ fn builds_on_the_checkpoint(
     request: &RunRequest,
 ) -> bool {
     let carried = carried(paused, request);
-    let backfill = request.keys.is_some() || carried.is_some_and(|run| run.backfill_keys.is_some());
+    let backfill = request.is_backfill() || carried.is_some_and(RunRecord::is_backfill);
     let decided = request.checkpoint.or(carried.and_then(|run| run.checkpoint)).is_some();
     mode(paused, record, request) == Mode::Incremental && !backfill && !decided
 }

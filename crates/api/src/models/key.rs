@@ -33,6 +33,28 @@ impl PartialSchema for Key {
 
 impl ToSchema for Key {}
 
+/// One end of a range of the cursor: a text or a whole number.
+pub(crate) struct Bound;
+
+impl PartialSchema for Bound {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::String, Type::Integer])).into()
+    }
+}
+
+impl ToSchema for Bound {}
+
+pub(super) fn bound<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let Part(bound) = Deserialize::deserialize(deserializer)?;
+    match bound.as_deref() {
+        Some(text) if text.trim().is_empty() => {
+            Err(D::Error::custom("an end of a range is not empty: leave it out"))
+        }
+        Some(text) if text.contains('\0') => Err(D::Error::custom("an end of a range has no NUL character")),
+        _ => Ok(bound),
+    }
+}
+
 /// Not empty, and not too many.
 pub(super) fn keys<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Key>>, D::Error> {
     let keys: Option<Vec<Key>> = Deserialize::deserialize(deserializer)?;

@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
-use vitrina_core::{Decision, Mode, OnActive, RunStatus};
+use vitrina_core::{CursorRange, Decision, Mode, OnActive, RunStatus};
 use vitrina_store::{AttemptRecord, RunRecord, Trigger};
 
-use super::key::{Key, keys};
+use super::key::{Bound, Key, bound, keys};
 use super::words;
 
 /// What POST …/run takes; all of it may be left out.
@@ -22,6 +22,14 @@ pub(crate) struct RunOrder {
     #[serde(default, deserialize_with = "keys")]
     #[schema(min_items = 1, max_items = 10_000)]
     pub(crate) keys: Option<Vec<Key>>,
+    /// A backfill: only rows with `from <= incremental_key < to` are read again, and the checkpoint stays. One of
+    /// the two may be left out.
+    #[serde(default, deserialize_with = "bound")]
+    #[schema(value_type = Option<Bound>)]
+    pub(crate) from: Option<String>,
+    #[serde(default, deserialize_with = "bound")]
+    #[schema(value_type = Option<Bound>)]
+    pub(crate) to: Option<String>,
     /// What becomes of the checkpoint: `keep` goes on from what completed passes established, `reset` reads
     /// everything from the start. Needed when the pipeline was changed since the checkpoint was made.
     #[schema(value_type = Option<words::Decision>)]
@@ -62,6 +70,8 @@ pub(crate) struct Run {
     mode: Mode,
     /// A backfill of so many keys; null where the run is none.
     backfill_keys: Option<u64>,
+    /// A backfill over a range of the cursor; null where the run is none.
+    backfill_range: Option<Range>,
     /// What was decided about the checkpoint when the run was asked for.
     #[schema(value_type = Option<words::Decision>)]
     checkpoint: Option<Decision>,
@@ -82,6 +92,21 @@ pub(crate) struct Run {
     error: Option<String>,
 }
 
+/// Rows with `from <= incremental_key < to`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Range {
+    from: Option<String>,
+    to: Option<String>,
+    /// The cursor that all rows have been written up to.
+    at: Option<Vec<String>>,
+}
+
+impl From<CursorRange> for Range {
+    fn from(CursorRange { from, to, at }: CursorRange) -> Self {
+        Self { from, to, at }
+    }
+}
+
 impl Run {
     /// Which run this is and how it stands.
     pub(crate) fn stage(&self) -> String {
@@ -100,6 +125,7 @@ impl From<RunRecord> for Run {
             trigger: record.trigger,
             mode: record.mode,
             backfill_keys: record.backfill_keys,
+            backfill_range: record.backfill_range.map(Range::from),
             checkpoint: record.checkpoint,
             cancel_requested: record.cancel_requested,
             requested_at: record.requested_at,

@@ -1,7 +1,7 @@
 //! What is asked of pipelines. The API only requests; a runner acts (R-ST-2).
 
 use serde_json::{Value, json};
-use vitrina_core::{Decision, Event, Lifecycle, Mode, OnActive, Pipeline, PipelineId, Refusal};
+use vitrina_core::{CursorRange, Decision, Event, Lifecycle, Mode, OnActive, Pipeline, PipelineId, Refusal};
 use vitrina_store::{Error as StoreError, PipelineRef, RunRecord, RunRequest, StepDone};
 
 use crate::access::Actor;
@@ -19,7 +19,7 @@ pub(super) struct Submitted {
     pub(super) after: Value,
 }
 
-/// Asks for a run: of the whole pipeline, or a backfill of keys.
+/// Asks for a run: of the whole pipeline, or a backfill.
 pub(crate) async fn run(
     app: &App,
     actor: &Actor,
@@ -27,16 +27,22 @@ pub(crate) async fn run(
     order: RunOrder,
     idempotency_key: Option<String>,
 ) -> Result<RunAccepted> {
-    let RunOrder { mode, keys, checkpoint, on_active } = order;
+    let RunOrder { mode, keys, from, to, checkpoint, on_active } = order;
+    let range = (from.is_some() || to.is_some()).then_some(CursorRange { from, to, at: None });
     let pipeline = app.store.pipeline(reference).await?.config;
     let id = pipeline.id;
+    if keys.is_some() || range.is_some() {
+        check_alone(mode, checkpoint, keys.is_some() && range.is_some())?;
+    }
     if let Some(keys) = &keys {
-        check_checkpoint(checkpoint)?;
-        check_keys(app, &pipeline, mode, keys).await?;
+        check_keys(app, &pipeline, keys).await?;
+    }
+    if range.is_some() {
+        check_cursor(&pipeline)?;
     }
     check_mode(app, pipeline, mode)?;
     let keys = keys.map(|keys| keys.into_iter().map(|key| json!(key)).collect());
-    let request = RunRequest { mode, keys, checkpoint, idempotency_key };
+    let request = RunRequest { mode, keys, range, checkpoint, idempotency_key };
     let submitted = submit(app, id, on_active.unwrap_or(OnActive::Join), request).await?;
     app.audit(actor, "pipeline.run", id, Some(submitted.before), Some(submitted.after)).await;
     Ok(submitted.run)
@@ -62,7 +68,7 @@ pub(super) async fn submit(
     refuse_to_lose(app, &done, &run, &request, pending).await?;
     let backfill_keys = request.keys.as_ref().map(Vec::len);
     let after = json!({"run": run.id, "mode": run.mode, "on_active": on_active, "pending": pending,
-                       "backfill_keys": backfill_keys, "checkpoint": request.checkpoint});
+                       "backfill_keys": backfill_keys, "backfill_range": request.range, "checkpoint": request.checkpoint});
     let run = RunAccepted { run_id: run.id.0, status: run.status, pending };
     Ok(Submitted { run, before: shown(done.before), after })
 }
@@ -77,20 +83,33 @@ fn check_mode(app: &App, pipeline: Pipeline, mode: Option<Mode>) -> Result<()> {
     }
 }
 
-/// A backfill leaves the checkpoint where it is.
-fn check_checkpoint(checkpoint: Option<Decision>) -> Result<()> {
-    let Some(_) = checkpoint else { return Ok(()) };
-    let rule = "a backfill leaves the checkpoint alone\nhint: leave out checkpoint or keys";
-    Err(Error::InvalidBody(Fault::new("/checkpoint", "backfill.checkpoint", rule)))
+/// A backfill leaves the checkpoint where it is, ignores the mode, and reads one thing only.
+fn check_alone(mode: Option<Mode>, checkpoint: Option<Decision>, both: bool) -> Result<()> {
+    let (pointer, code, rule) = if checkpoint.is_some() {
+        ("/checkpoint", "backfill.checkpoint", "a backfill leaves the checkpoint alone\nhint: leave it out")
+    } else if mode.is_some() {
+        ("/mode", "backfill.mode", "a backfill reads its rows, whatever the mode\nhint: leave it out")
+    } else if both {
+        ("/keys", "backfill.both", "a backfill reads keys or a range\nhint: leave out keys, or from and to")
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidBody(Fault::new(pointer, code, rule)))
 }
 
-/// A mode would be ignored, and a key of other columns would fail the run. A target that nobody has
-/// described has its mart's primary key, which only the runner sees: there the keys need only be alike.
-async fn check_keys(app: &App, pipeline: &Pipeline, mode: Option<Mode>, keys: &[Key]) -> Result<()> {
-    if mode.is_some() {
-        let rule = "a backfill reads its keys, whatever the mode\nhint: leave out mode or keys";
-        return Err(Error::InvalidBody(Fault::new("/mode", "backfill.mode", rule)));
+/// A range is one of the cursor.
+fn check_cursor(pipeline: &Pipeline) -> Result<()> {
+    if pipeline.incremental_key.is_some() {
+        return Ok(());
     }
+    let rule =
+        "a backfill over a range needs incremental_key\nhint: give keys instead, or run with mode full";
+    Err(Error::NoIncrementalKey(Fault::new("/from", "pipeline.incremental_key", rule)))
+}
+
+/// A key of other columns would fail the run. A target that nobody has
+/// described has its mart's primary key, which only the runner sees: there the keys need only be alike.
+async fn check_keys(app: &App, pipeline: &Pipeline, keys: &[Key]) -> Result<()> {
     let known = match pipeline.target_name(&app.rules.allowed_targets) {
         Ok(target) => app.store.target(&target).await?.key,
         Err(_) => Vec::new(),
@@ -151,9 +170,12 @@ async fn is_done_by(app: &App, request: &RunRequest, run: &RunRecord) -> Result<
     if request.checkpoint.is_some() && request.checkpoint != run.checkpoint {
         return Ok(false);
     }
+    if let Some(range) = &request.range {
+        return Ok(run.backfill_range.as_ref().is_some_and(|run| run.is_as_asked(range)));
+    }
     match (&request.keys, request.mode) {
         (None, None) => Ok(true),
-        (None, Some(mode)) => Ok(run.backfill_keys.is_none() && run.mode == mode),
+        (None, Some(mode)) => Ok(!run.is_backfill() && run.mode == mode),
         (Some(keys), _) => Ok(app.store.backfill_keys(run.id).await?.as_ref() == Some(keys)),
     }
 }
@@ -162,6 +184,7 @@ async fn is_done_by(app: &App, request: &RunRequest, run: &RunRecord) -> Result<
 /// no backfill.
 fn is_met_by(request: &RunRequest, waiting: &RunRequest) -> bool {
     request.keys == waiting.keys
+        && request.range == waiting.range
         && (request.mode.is_none() || request.mode == waiting.mode)
         && (request.checkpoint.is_none() || request.checkpoint == waiting.checkpoint)
 }

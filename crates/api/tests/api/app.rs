@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use vitrina_api::{ApiSettings, Server, SourceConnection};
+use vitrina_core::Backfill;
 use vitrina_store::{Claim, RunnerAbilities, Store};
 use vitrina_testbed::Database;
 
@@ -149,6 +150,14 @@ impl App {
         let connections = vec!["source".to_owned(), "marts".to_owned()];
         let runner = RunnerAbilities { name: "r1".to_owned(), connections, python_tasks: Vec::new() };
         self.store.claim(&runner, Duration::from_secs(60)).await.unwrap().expect("something to claim")
+    }
+
+    /// Claims a backfill by keys.
+    pub(crate) async fn claimed_keys(&self) -> Vec<Value> {
+        match self.claim().await.backfill {
+            Some(Backfill::Keys(keys)) => keys,
+            other => panic!("{other:?} is no list of keys"),
+        }
     }
 
     pub(crate) async fn status(&self, name: &str) -> String {

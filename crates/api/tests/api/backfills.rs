@@ -3,8 +3,9 @@
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
+use vitrina_core::{Backfill, CursorRange};
 
-use crate::app::{Answer, App, send};
+use crate::app::{Answer, App, QUERY, send};
 
 async fn started() -> App {
     let app = App::start().await;
@@ -26,7 +27,7 @@ async fn a_backfill_reads_each_of_its_keys_once_and_is_shown_by_their_number() {
     let app = started().await;
     let keys = json!([7, ["8"], "nine", [7], -5, [18_446_744_073_709_551_615_u64]]);
     let run = run_with(&app, &json!({"keys": keys})).await.assert(202).body["run_id"].clone();
-    let claimed = app.claim().await.keys.unwrap();
+    let claimed = app.claimed_keys().await;
     assert_eq!(json!(claimed), json!([["-5"], ["18446744073709551615"], ["7"], ["8"], ["nine"]]));
     let shown = app.get(&format!("/runs/{}", run.as_str().unwrap())).await.assert(200).body;
     assert_eq!((&shown["backfill_keys"], &shown["keys"]), (&json!(5), &Value::Null));
@@ -42,7 +43,7 @@ async fn a_run_without_keys_is_no_backfill() {
     run_with(&app, &json!({"keys": null})).await.assert(202);
     let status = app.get("/pipelines/films/status").await.body;
     assert_eq!(status["active_run"]["backfill_keys"], Value::Null);
-    assert_eq!(app.claim().await.keys, None);
+    assert_eq!(app.claim().await.backfill, None);
 }
 
 #[rstest]
@@ -83,7 +84,7 @@ async fn a_key_has_a_value_for_each_column_of_the_targets_key() {
     assert_eq!(answer.faults(), [("/keys/0", "backfill.key")]);
     assert!(answer.body["errors"][0]["detail"].as_str().unwrap().contains("(film_id, lang)"));
     run_with(&app, &json!({"keys": [["1", null]]})).await.assert(202);
-    assert_eq!(app.claim().await.keys, Some(vec![json!(["1", null])]));
+    assert_eq!(app.claimed_keys().await, vec![json!(["1", null])]);
 }
 
 #[tokio::test]
@@ -130,7 +131,7 @@ async fn a_request_is_not_lost_behind_a_backfill_that_waits() {
         run_with(&app, &after).await.assert_problem(409, "pipeline.pending");
     }
     app.store.finish(&claim.lease).await.unwrap();
-    assert_eq!(app.claim().await.keys, Some(vec![json!(["1"]), json!(["2"])]));
+    assert_eq!(app.claimed_keys().await, vec![json!(["1"]), json!(["2"])]);
 }
 
 #[tokio::test]
@@ -158,4 +159,55 @@ async fn an_idempotency_key_stands_for_one_list_of_keys() {
     run_keyed(&app, "k2", &waiting(&["4"])).await.assert_problem(409, "idempotency_key.reused");
     app.store.finish(&claim.lease).await.unwrap();
     run_keyed(&app, "k", &json!({"keys": ["1"]})).await.assert_problem(409, "idempotency_key.reused");
+}
+
+async fn started_with_a_cursor() -> App {
+    let app = App::start().await;
+    let body = json!({"name": "films", "target_table": "analytics.film_dim", "source_query": QUERY,
+                      "incremental_key": "modified", "incremental_id_key": "id"});
+    app.post_json("/pipelines", &body).await.assert(201);
+    app
+}
+
+#[tokio::test]
+async fn a_backfill_over_a_range_is_shown_with_its_ends() {
+    let app = started_with_a_cursor().await;
+    let run =
+        run_with(&app, &json!({"from": "2026-01-01", "to": 7})).await.assert(202).body["run_id"].clone();
+    let shown = app.get(&format!("/runs/{}", run.as_str().unwrap())).await.assert(200).body;
+    assert_eq!(shown["backfill_range"], json!({"from": "2026-01-01", "to": "7", "at": null}));
+    let range = CursorRange { from: Some("2026-01-01".into()), to: Some("7".into()), at: None };
+    assert_eq!(app.claim().await.backfill, Some(Backfill::Range(range)));
+    run_with(&app, &json!({"from": "2026-01-01", "to": "7"})).await.assert(202);
+    run_with(&app, &json!({"from": "2026-01-02", "to": "7"})).await.assert(409);
+    run_with(&app, &json!({"mode": "full"})).await.assert(409);
+}
+
+#[rstest]
+#[case::with_keys(json!({"from": "1", "keys": [1]}), 422, "backfill.both")]
+#[case::with_a_mode(json!({"from": "1", "mode": "full"}), 422, "backfill.mode")]
+#[case::with_a_decision(json!({"to": "1", "checkpoint": "reset"}), 422, "backfill.checkpoint")]
+#[tokio::test]
+async fn a_range_stands_alone(#[case] body: Value, #[case] status: u16, #[case] code: &str) {
+    let app = started_with_a_cursor().await;
+    let answer = run_with(&app, &body).await.assert(status);
+    assert_eq!(answer.body["errors"][0]["code"], code, "{}", answer.body);
+}
+
+#[rstest]
+#[case::empty(json!({"from": " "}), "/from")]
+#[case::fraction(json!({"to": 1.5}), "/to")]
+#[case::with_a_nul(json!({"to": "7\u{0}"}), "/to")]
+#[tokio::test]
+async fn an_end_of_a_range_that_is_no_value_is_pointed_at(#[case] body: Value, #[case] pointer: &str) {
+    let app = started_with_a_cursor().await;
+    let answer = run_with(&app, &body).await.assert(422);
+    assert_eq!(answer.body["errors"][0]["pointer"], pointer, "{}", answer.body);
+}
+
+#[tokio::test]
+async fn a_range_needs_a_cursor() {
+    let app = started().await;
+    let answer = run_with(&app, &json!({"from": "1"})).await.assert(422);
+    assert_eq!(answer.body["errors"][0]["pointer"], "/from", "{}", answer.body);
 }

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
-use vitrina_core::{Ledger, Outcome, Reject};
+use vitrina_core::{Backfill, Ledger, Outcome, Reject};
 
 use crate::app::{App, send};
 
@@ -144,7 +144,7 @@ async fn a_retry_is_a_run_over_the_keys_of_the_chosen_rejects() {
     assert_eq!(location, format!("/api/v1/runs/{}", answer.body["run_id"].as_str().unwrap()));
     assert_eq!(app.get(&location).await.assert(200).body["backfill_keys"], 2);
     let claim = app.claim().await;
-    assert_eq!(claim.keys, Some(vec![json!(["2"]), json!(["3"])]));
+    assert_eq!(claim.backfill, Some(Backfill::Keys(vec![json!(["2"]), json!(["3"])])));
     app.store.finish(&claim.lease).await.unwrap();
     assert_eq!(keys(&listed(&app, "").await), "3 2 1", "they close with the batch that succeeds");
 }
@@ -161,7 +161,7 @@ async fn a_retry_waits_for_the_active_run_and_may_be_repeated() {
     app.post_json("/pipelines/films/rejects/retry", &one).await.assert_problem(409, "pipeline.pending");
     let claim = app.claim().await;
     app.store.finish(&claim.lease).await.unwrap();
-    assert_eq!(app.claim().await.keys.map(|keys| keys.len()), Some(3));
+    assert_eq!(app.claimed_keys().await.len(), 3);
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn a_retry_of_more_than_a_run_takes_begins_with_the_oldest() {
         .await;
     let answer = app.post("/pipelines/films/rejects/retry").await.assert(202);
     assert_eq!((&answer.body["rejects"], &answer.body["more"]), (&json!(10_000), &json!(true)));
-    let keys = app.claim().await.keys.unwrap();
+    let keys = app.claimed_keys().await;
     assert!(keys.len() == 10_000 && THREE.iter().all(|(key, _)| keys.contains(&json!([key]))));
 }
 

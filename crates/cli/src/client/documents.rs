@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
-use vitrina_core::{Decision, Mode, OnActive, RunStatus, Status};
+use vitrina_core::{CursorRange, Decision, Mode, OnActive, RunStatus, Status};
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Page<T> {
@@ -89,6 +89,9 @@ pub(crate) struct Run {
     pub(crate) mode: Mode,
     /// A backfill of so many keys.
     pub(crate) backfill_keys: Option<u64>,
+    /// A backfill over a range of the cursor.
+    #[serde(default)]
+    pub(crate) backfill_range: Option<CursorRange>,
     pub(crate) trigger: String,
     pub(crate) requested_at: Timestamp,
     pub(crate) started_at: Option<Timestamp>,
@@ -145,6 +148,10 @@ pub(crate) struct Order {
     pub(crate) mode: Option<Mode>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) keys: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) from: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) to: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint: Option<Decision>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! `vitrina backfill PIPELINE KEY…`: reads rows again by their keys.
+//! `vitrina backfill PIPELINE KEY…`: reads rows again by their keys, or by a range of the cursor.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,23 +18,31 @@ pub(crate) struct Args {
     /// Name or id
     pipeline: String,
     /// The value of the target's key column, or a JSON list of the values where the key has several columns
-    #[arg(value_name = "KEY", required_unless_present = "keys_file", allow_negative_numbers = true)]
+    #[arg(value_name = "KEY", required_unless_present_any = ["keys_file", "from", "to"], allow_negative_numbers = true)]
     keys: Vec<String>,
     /// Read the keys from a file, one a line; - is stdin
     #[arg(long, value_name = "FILE", conflicts_with = "keys")]
     keys_file: Option<PathBuf>,
+    /// Read all rows again whose incremental_key is this or greater
+    #[arg(long, value_name = "VALUE", conflicts_with_all = ["keys", "keys_file"], allow_negative_numbers = true)]
+    from: Option<String>,
+    /// Read all rows again whose incremental_key is less than this
+    #[arg(long, value_name = "VALUE", conflicts_with_all = ["keys", "keys_file"], allow_negative_numbers = true)]
+    to: Option<String>,
     #[command(flatten)]
     watch: watch::Watch,
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let keys = match &args.keys_file {
-        Some(file) => from_file(file)?,
-        None => args.keys.iter().map(|text| key(text, "")).collect::<Result<_>>()?,
+        Some(file) => Some(from_file(file)?),
+        None if args.keys.is_empty() => None,
+        None => Some(args.keys.iter().map(|text| key(text, "")).collect::<Result<_>>()?),
     };
+    let (from, to) = (args.from.clone(), args.to.clone());
     let client = context.client()?;
     // A backfill is a request of its own: the run that may be active does not fulfil it.
-    let order = Order { keys: Some(keys), on_active: Some(OnActive::After), ..Order::default() };
+    let order = Order { keys, from, to, on_active: Some(OnActive::After), ..Order::default() };
     let answer = client.run(&args.pipeline, &order).await?;
     let asked = Asked { pipeline: &args.pipeline, accepted: &answer.known, document: &answer.document };
     watch::follow(&asked, &args.watch, &client, context).await

@@ -28,7 +28,8 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let client = context.client()?;
-    let order = Order { mode: args.mode, keys: None, checkpoint: args.checkpoint, on_active: args.on_active };
+    let order =
+        Order { mode: args.mode, checkpoint: args.checkpoint, on_active: args.on_active, ..Order::default() };
     let answer = client.run(&args.pipeline, &order).await?;
     let asked = Asked { pipeline: &args.pipeline, accepted: &answer.known, document: &answer.document };
     watch::follow(&asked, &args.watch, &client, context).await

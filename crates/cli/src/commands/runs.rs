@@ -41,8 +41,7 @@ fn row(run: &Run) -> [String; 11] {
     [
         time(run.requested_at),
         run.status.to_string(),
-        run.backfill_keys
-            .map_or_else(|| run.mode.to_string(), |keys| format!("backfill of {}", grouped(keys))),
+        what(run),
         run.trigger.clone(),
         grouped(run.rows_read),
         grouped(run.rows_written),
@@ -52,4 +51,16 @@ fn row(run: &Run) -> [String; 11] {
         run.duration_ms.map_or_else(|| "-".to_owned(), seconds),
         run.id.to_string(),
     ]
+}
+
+/// The mode, or what a backfill reads again.
+fn what(run: &Run) -> String {
+    match (run.backfill_keys, &run.backfill_range) {
+        (Some(keys), _) => format!("backfill of {}", grouped(keys)),
+        (None, Some(range)) => {
+            let end = |end: &Option<String>| end.clone().unwrap_or_default();
+            format!("backfill {}..{}", end(&range.from), end(&range.to))
+        }
+        (None, None) => run.mode.to_string(),
+    }
 }

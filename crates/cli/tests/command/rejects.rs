@@ -122,6 +122,14 @@ async fn rows_are_read_again_by_keys_from_the_command_line_a_file_and_stdin() {
     let fresh = "select string_agg(id::text, ' ' order by id) from analytics.film where title <> 'stale'";
     assert_eq!(stand.db.value::<String>(fresh).await, "1 2 4 5 6 8", "and no other key");
 
+    let range = stand.ask(&["backfill", "films", "--from", "2026-01-01", "--watch"]).refuses(2);
+    assert!(range.contains("needs incremental_key") && range.contains("hint: "), "{range}");
+    stand.db.execute("update etl.etl_pipelines set incremental_key = 'id'").await;
+    let range = stand.ask(&["backfill", "films", "--from", "9", "--to", "11", "--watch"]).ends(0);
+    assert!(range.contains("2 rows read, 2 written"), "{range}");
+    let runs = stand.ask(&["runs", "films"]).ends(0);
+    assert!(runs.lines().nth(1).unwrap().contains("backfill 9..11"), "{runs}");
+
     let failed = stand.ask(&["backfill", "films", "[1, 2]", "--watch"]).refuses(1);
     assert!(failed.contains("does not have the columns (id)"), "{failed}");
     assert!(stand.ask(&["backfill", "nowhere", "1"]).refuses(2).contains("there is no pipeline nowhere"));

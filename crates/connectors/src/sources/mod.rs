@@ -5,9 +5,8 @@ mod postgres;
 pub use postgres::changelog;
 
 use async_trait::async_trait;
-use serde_json::Value;
 use uuid::Uuid;
-use vitrina_core::{Error, Lease, Mode, Pipeline, Result, Source};
+use vitrina_core::{Backfill, Error, Lease, Mode, Pipeline, Result, Source};
 
 use crate::Connections;
 
@@ -16,8 +15,8 @@ use crate::Connections;
 pub struct Order<'a> {
     pub pipeline: &'a Pipeline,
     pub mode: Mode,
-    /// A backfill of these keys, instead of a pass.
-    pub keys: Option<&'a [Value]>,
+    /// Rows to read again, instead of a pass.
+    pub backfill: Option<&'a Backfill>,
     /// Bounds the memory of a batch, whatever `batch_size` says.
     pub max_batch_bytes: usize,
     pub lease: &'a Lease,

@@ -410,3 +410,18 @@ async fn a_group_without_a_name_is_followed_like_any_other() {
     stage.succeed(id).await;
     assert_eq!(stage.differences().await, 0);
 }
+
+#[tokio::test]
+async fn a_mart_that_follows_a_change_log_can_be_read_again_over_a_range_of_its_cursor() {
+    let stage = Stage::with_films(20).await;
+    install(&stage, "content.film", &["id"]).await;
+    let cursor = json!({"incremental_key": "modified", "incremental_id_key": "id"});
+    let id = stage.pipeline(followed(&cursor)).await;
+    stage.succeed(id).await;
+    stage.db.execute("update analytics.film set title = 'Spoilt'").await;
+    let run = stage.request_range(id, None, None).await;
+    stage.runner().drain().await.unwrap();
+    assert_eq!(stage.run_record(run).await.rows_written, 20);
+    assert_eq!(stage.differences().await, 0);
+    assert_eq!(stage.succeed(id).await.rows_read, 0);
+}

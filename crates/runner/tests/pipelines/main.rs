@@ -1,6 +1,7 @@
 //! Pipelines executed by a real runner on a real Postgres, from request to checkpoint.
 #![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
 
+mod backfills;
 mod changelog;
 mod contract;
 mod cursors;

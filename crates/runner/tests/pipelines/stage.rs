@@ -9,7 +9,9 @@ use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vitrina_connectors::{Connection, Connections, sinks};
-use vitrina_core::{AllowedTargets, Event, Mode, OnActive, PipelineId, RunId, RunStatus, Status};
+use vitrina_core::{
+    AllowedTargets, CursorRange, Event, Mode, OnActive, PipelineId, RunId, RunStatus, Status,
+};
 use vitrina_runner::{Runner, RunnerSettings};
 use vitrina_store::{PipelineRef, RunRecord, RunRequest, Store};
 use vitrina_testbed::Database;
@@ -123,6 +125,12 @@ impl Stage {
     pub(crate) async fn request_keys(&self, id: PipelineId, keys: Value) -> RunId {
         let keys = Some(keys.as_array().unwrap().clone());
         let request = RunRequest { keys, ..RunRequest::default() };
+        self.store.request_run(id, OnActive::Reject, &request).await.unwrap().run.unwrap()
+    }
+
+    pub(crate) async fn request_range(&self, id: PipelineId, from: Option<&str>, to: Option<&str>) -> RunId {
+        let range = CursorRange { from: from.map(Into::into), to: to.map(Into::into), at: None };
+        let request = RunRequest { range: Some(range), ..RunRequest::default() };
         self.store.request_run(id, OnActive::Reject, &request).await.unwrap().run.unwrap()
     }
 

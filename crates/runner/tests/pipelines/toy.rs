@@ -81,7 +81,8 @@ impl Sink for ToySink {
             Some(to) => commit.from.advance(commit.run, to.clone(), counts.deleted, None),
             None => commit.from.clone(),
         };
-        let outcome = Outcome { counts, rejects: batch.rejected.clone(), ..Outcome::default() };
+        let (rejects, backfilled_to) = (batch.rejected.clone(), batch.backfilled_to.clone());
+        let outcome = Outcome { counts, rejects, backfilled_to, ..Outcome::default() };
         let (lease, from_version) = (&commit.lease, commit.from_version);
         let entry = Entry { lease, from_version, checkpoint: &checkpoint, outcome: &outcome };
         let committed = self.ledger.commit(&entry).await?;

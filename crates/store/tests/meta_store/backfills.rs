@@ -1,10 +1,10 @@
 //! Backfills: runs over a list of keys, which outlives pauses and leaves the pipeline's pass alone.
 
 use serde_json::{Value, json};
-use vitrina_core::{Event, Mode, OnActive, PipelineId, Status};
+use vitrina_core::{Backfill, CursorRange, Event, Mode, OnActive, Outcome, PipelineId, Status};
 use vitrina_store::{Claim, RunRequest};
 
-use crate::stage::{Stage, pipeline};
+use crate::stage::{Stage, pipeline, ten_rows};
 
 fn keys() -> Vec<Value> {
     vec![json!(["7"]), json!(["8", null])]
@@ -39,12 +39,16 @@ async fn a_backfill_is_kept_with_its_keys_claimed_with_them_and_shown_by_their_n
     let stage = Stage::new().await;
     let id = stage.create("film_dim").await;
     let claim = begin_backfill(&stage, id).await;
-    assert_eq!(claim.keys, Some(keys()));
+    assert_eq!(claim.backfill, Some(Backfill::Keys(keys())));
     assert_eq!(stage.store.backfill_keys(claim.run).await.unwrap(), Some(keys()));
     assert_eq!(stage.run(claim.run).await.backfill_keys, Some(2));
     assert_eq!(stage.record(id).await.last_run.unwrap().backfill_keys, Some(2));
     stage.expire_leases().await;
-    assert_eq!(stage.claim().await.unwrap().keys, Some(keys()), "a takeover goes on with them");
+    assert_eq!(
+        stage.claim().await.unwrap().backfill,
+        Some(Backfill::Keys(keys())),
+        "a takeover goes on with them"
+    );
 }
 
 #[tokio::test]
@@ -54,12 +58,12 @@ async fn the_run_after_a_backfill_is_none() {
     let first = begin_backfill(&stage, id).await;
     stage.store.finish(&first.lease).await.unwrap();
     let plain = stage.begin(id).await;
-    assert_eq!((plain.keys, stage.run(plain.run).await.backfill_keys), (None, None));
+    assert_eq!((plain.backfill, stage.run(plain.run).await.backfill_keys), (None, None));
     assert_eq!(stage.store.backfill_keys(plain.run).await.unwrap(), None);
     stage.store.finish(&plain.lease).await.unwrap();
     let failing = begin_backfill(&stage, id).await;
     stage.store.fail(&failing.lease, "test.fault", "it broke", false).await.unwrap();
-    assert_eq!(stage.begin(id).await.keys, None);
+    assert_eq!(stage.begin(id).await.backfill, None);
 }
 
 #[tokio::test]
@@ -69,7 +73,7 @@ async fn a_backfill_that_waits_for_the_active_run_keeps_its_keys() {
     let active = stage.begin(id).await;
     stage.store.request_run(id, OnActive::After, &backfill()).await.unwrap();
     stage.store.finish(&active.lease).await.unwrap();
-    assert_eq!(stage.claim().await.unwrap().keys, Some(keys()));
+    assert_eq!(stage.claim().await.unwrap().backfill, Some(Backfill::Keys(keys())));
 }
 
 #[tokio::test]
@@ -78,11 +82,11 @@ async fn a_paused_backfill_is_resumed_with_its_keys() {
     let id = stage.create("film_dim").await;
     pause(&stage, &begin_backfill(&stage, id).await).await;
     let resumed = stage.begin(id).await;
-    assert_eq!(resumed.keys, Some(keys()));
+    assert_eq!(resumed.backfill, Some(Backfill::Keys(keys())));
     stage.store.request_change(id, Event::Disable).await.unwrap();
     stage.store.interrupt(&resumed.lease).await.unwrap();
     stage.store.request_change(id, Event::Enable).await.unwrap();
-    assert_eq!(stage.claim().await.unwrap().keys, Some(keys()));
+    assert_eq!(stage.claim().await.unwrap().backfill, Some(Backfill::Keys(keys())));
 }
 
 #[tokio::test]
@@ -94,9 +98,9 @@ async fn what_is_asked_of_a_paused_backfill_by_mode_or_keys_is_something_else() 
     let full = RunRequest { mode: Some(Mode::Full), ..RunRequest::default() };
     stage.store.request_run(id, OnActive::Join, &full).await.unwrap();
     let claim = stage.claim().await.unwrap();
-    assert_eq!(claim.keys, None);
+    assert_eq!(claim.backfill, None);
     pause(&stage, &claim).await;
-    assert_eq!(begin_backfill(&stage, id).await.keys, Some(keys()));
+    assert_eq!(begin_backfill(&stage, id).await.backfill, Some(Backfill::Keys(keys())));
 }
 
 #[tokio::test]
@@ -113,7 +117,7 @@ async fn a_pause_between_runs_repeats_neither_the_keys_nor_the_mode_of_the_last_
         stage.store.request_change(id, Event::Pause).await.unwrap();
         assert_eq!(stage.status(id).await, Status::Paused);
         let next = stage.begin(id).await;
-        assert_eq!((next.keys, next.mode), (None, Mode::Incremental), "{last:?}");
+        assert_eq!((next.backfill, next.mode), (None, Mode::Incremental), "{last:?}");
         stage.store.finish(&next.lease).await.unwrap();
     }
 }
@@ -135,4 +139,26 @@ async fn a_cancelled_backfill_leaves_the_open_pass_to_the_run_that_goes_on_with_
     stage.store.request_change(id, Event::Pause).await.unwrap();
     stage.store.request_change(id, Event::Cancel).await.unwrap();
     assert!(!has_open_pass(&stage, id).await, "this cancel was of no backfill");
+}
+
+fn range(at: Option<&str>) -> CursorRange {
+    CursorRange { from: Some("10".into()), to: Some("20".into()), at: at.map(|at| vec![at.to_owned()]) }
+}
+
+#[tokio::test]
+async fn a_backfill_over_a_range_goes_on_from_where_its_batches_were_committed() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    let asked = RunRequest { range: Some(range(None)), ..RunRequest::default() };
+    stage.store.request_run(id, OnActive::Join, &asked).await.unwrap();
+    let claim = stage.claim().await.unwrap();
+    assert_eq!(claim.backfill, Some(Backfill::Range(range(None))));
+    let outcome = Outcome { backfilled_to: Some(vec!["14".to_owned()]), ..ten_rows() };
+    stage.commit(&claim.lease, 0, &outcome).await.unwrap();
+    assert_eq!(stage.run(claim.run).await.backfill_range, Some(range(Some("14"))));
+    pause(&stage, &claim).await;
+    let resumed = stage.begin(id).await;
+    assert_eq!(resumed.backfill, Some(Backfill::Range(range(Some("14")))));
+    pause(&stage, &resumed).await;
+    assert_eq!(begin_backfill(&stage, id).await.backfill, Some(Backfill::Keys(keys())), "keys are no range");
 }

@@ -237,6 +237,7 @@ impl PostgresSink {
                 None => self.refused.limit_of_backfill(commit.reject_limit),
             },
             rejects: batch.rejected.clone(),
+            backfilled_to: batch.backfilled_to.clone(),
             load: commit.from.load.map(|load| load.id),
             ..Outcome::default()
         }

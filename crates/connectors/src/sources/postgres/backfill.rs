@@ -1,4 +1,4 @@
-//! A backfill: rows are read again by their keys, and the checkpoint stays where it is.
+//! A backfill by keys: their rows are read again, and the checkpoint stays where it is.
 
 use serde_json::Value;
 use vitrina_core::{Batch, Error, Position, Result};
@@ -8,22 +8,21 @@ use super::pending::Pending;
 use super::reader::Reader;
 use super::recompute::{Key, Recompute, nothing};
 
-pub(super) struct Backfill {
+pub(super) struct KeyBackfill {
     pending: Pending,
-    recompute: Recompute,
 }
 
-impl Backfill {
+impl KeyBackfill {
     pub(super) fn new(key: &[String], keys: &[Value], recompute: Recompute) -> Result<Self> {
         let keys = keys.iter().map(|value| parse(value, key));
         let dirty = keys.map(|key| Ok(Dirty { key: key?, at: None })).collect::<Result<_>>()?;
-        let mut pending = Pending::default();
+        let mut pending = Pending::new(recompute);
         pending.fill(Page { dirty, end: None, last: true });
-        Ok(Self { pending, recompute })
+        Ok(Self { pending })
     }
 
     pub(super) async fn read(&mut self, reader: &mut Reader, from: &Position) -> Result<Option<Batch>> {
-        let next = self.pending.next(&mut self.recompute, reader).await?;
+        let next = self.pending.next(reader).await?;
         Ok(next.recomputed.map(|recomputed| recomputed.batch(nothing(reader, from))))
     }
 }

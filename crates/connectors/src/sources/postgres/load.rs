@@ -11,6 +11,7 @@ use vitrina_core::{Advice, Batch, Error, Pipeline, Position, ReadBy, Reject, Res
 use super::estimate;
 use super::reader::{Page, Piece, Reader};
 use super::recompute::newest_last;
+use super::recompute::nothing;
 use crate::arrow_text::texts;
 use crate::rejects::{without_flawed, without_null_keys};
 use crate::sql::{OrderedColumn, compare, conditions, expressions};
@@ -100,7 +101,7 @@ impl Load {
         let rows_read = (rows.num_rows() + rejected.len()) as u64;
         let to = if self.finished { ended(from, pass) } else { halfway(from, pass)? };
         let scope = Scope::Load { begins: !is_load(from) };
-        Ok(Some(Batch { rows, scope, rejected, from: from.clone(), to: Some(to), rows_read }))
+        Ok(Some(Batch { rows, scope, rejected, rows_read, to: Some(to), ..nothing(reader, from) }))
     }
 
     /// The next batch, up to where a key ends; moves the position of the pass behind it.

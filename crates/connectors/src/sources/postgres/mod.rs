@@ -1,5 +1,5 @@
 //! The Postgres source: checks and describes the query, then reads it whole in key order (full), page by
-//! page behind a cursor (incremental), or by keys (backfill), always in read-only transactions.
+//! page behind a cursor (incremental), or by keys or a range of the cursor (backfill), always in read-only transactions.
 
 mod backfill;
 pub mod changelog;
@@ -15,14 +15,15 @@ mod recompute;
 
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
-use serde_json::Value;
 use uuid::Uuid;
-use vitrina_core::{Advice, Batch, Capture, Destination, Error, Mode, Pipeline, Position, Result, Source};
+use vitrina_core::{
+    Advice, Backfill, Batch, Capture, Destination, Error, Mode, Pipeline, Position, Result, Source,
+};
 
 use super::{Kind, Order};
-use backfill::Backfill;
+use backfill::KeyBackfill;
 use changelog::Changelog;
-use cursor::Cursor;
+use cursor::{Cursor, RangeBackfill};
 use load::{Baseline, Load};
 use reader::Reader;
 use recompute::{Recompute, newest_last};
@@ -37,11 +38,11 @@ impl Kind for Postgres {
 
     async fn open(&self, order: &Order<'_>) -> Result<Box<dyn Source>> {
         let reader = Reader::open(order).await?;
-        let keys = order.keys.map(<[Value]>::to_vec);
+        let backfill = order.backfill.cloned();
         let pipeline = order.pipeline.clone();
         let follows =
             Follows { installation: order.installation, changelog_max_age: order.changelog_max_age };
-        Ok(Box::new(PostgresSource { reader, pipeline, mode: order.mode, keys, follows, feed: None }))
+        Ok(Box::new(PostgresSource { reader, pipeline, mode: order.mode, backfill, follows, feed: None }))
     }
 }
 
@@ -56,7 +57,7 @@ struct PostgresSource {
     reader: Reader,
     pipeline: Pipeline,
     mode: Mode,
-    keys: Option<Vec<Value>>,
+    backfill: Option<Backfill>,
     follows: Follows,
     /// Chosen when the source begins.
     feed: Option<Feed>,
@@ -67,7 +68,8 @@ enum Feed {
     Load(Box<Load>),
     Cursor(Box<Cursor>),
     Changelog(Box<Changelog>),
-    Backfill(Backfill),
+    Keys(KeyBackfill),
+    Range(Box<RangeBackfill>),
 }
 
 #[async_trait]
@@ -80,47 +82,19 @@ impl Source for PostgresSource {
         let key = destination.key.as_slice();
         self.reader.take_key(key).await?;
         self.reader.take_server(destination.server.as_deref()).await?;
-        if let Some(keys) = &self.keys {
-            let recompute =
-                Recompute::new(key, key, &self.reader, &newest_last(&self.pipeline, &self.reader))?;
-            self.feed = Some(Feed::Backfill(Backfill::new(key, keys, recompute)?));
-            return Ok(());
-        }
-        if self.mode == Mode::Incremental {
-            let change_key = &self.pipeline.change_key;
-            self.reader.refuse_unkeyed(if change_key.is_empty() { key } else { change_key })?;
-        }
-        if self.pipeline.capture == Capture::Changelog {
-            let changelog = Changelog::of(&self.pipeline, &self.reader, key, &self.follows).await?;
-            let log: Box<dyn Baseline> = Box::new(changelog.log());
-            self.feed = Some(match self.mode {
-                Mode::Incremental => Feed::Changelog(Box::new(changelog)),
-                Mode::Full => {
-                    Feed::Load(Box::new(Load::new(key, &self.pipeline, &self.reader, Some(log)).await?))
-                }
-            });
-            return Ok(());
-        }
-        let cursor = Cursor::of(&self.pipeline, &self.reader, key).await?;
-        self.feed = Some(match (self.mode, cursor) {
-            (Mode::Full, cursor) => {
-                let baseline = cursor.map(|cursor| Box::new(cursor) as Box<dyn Baseline>);
-                Feed::Load(Box::new(Load::new(key, &self.pipeline, &self.reader, baseline).await?))
-            }
-            (Mode::Incremental, Some(cursor)) => Feed::Cursor(Box::new(cursor)),
-            (Mode::Incremental, None) => {
-                return Err(Error::fix("pipeline.incremental_key", "mode incremental needs incremental_key"));
-            }
+        self.feed = Some(match &self.backfill {
+            Some(backfill) => self.backfill(backfill, key).await?,
+            None => self.pass(key).await?,
         });
         Ok(())
     }
-
     async fn read(&mut self, from: &Position) -> Result<Option<Batch>> {
         match &mut self.feed {
             Some(Feed::Load(load)) => load.read(&self.reader, from).await,
             Some(Feed::Cursor(cursor)) => cursor.read(&mut self.reader, from).await,
             Some(Feed::Changelog(changelog)) => changelog.read(&mut self.reader, from).await,
-            Some(Feed::Backfill(backfill)) => backfill.read(&mut self.reader, from).await,
+            Some(Feed::Keys(backfill)) => backfill.read(&mut self.reader, from).await,
+            Some(Feed::Range(backfill)) => backfill.read(&mut self.reader, from).await,
             None => Err(Error::bug("source.feed", "the source is read before it has begun")),
         }
     }
@@ -130,7 +104,7 @@ impl Source for PostgresSource {
             Some(Feed::Load(load)) => Ok(vec![load.advice()]),
             Some(Feed::Cursor(cursor)) => cursor.advise(&self.reader).await,
             Some(Feed::Changelog(changelog)) => changelog.advise(&self.reader).await,
-            Some(Feed::Backfill(_)) | None => Ok(Vec::new()),
+            Some(Feed::Keys(_) | Feed::Range(_)) | None => Ok(Vec::new()),
         }
     }
 
@@ -139,8 +113,52 @@ impl Source for PostgresSource {
             Some(Feed::Load(load)) => load.let_go(),
             Some(Feed::Cursor(cursor)) => cursor.let_go(),
             Some(Feed::Changelog(changelog)) => changelog.let_go(),
-            _ => false,
+            Some(Feed::Range(backfill)) => backfill.let_go(),
+            Some(Feed::Keys(_)) | None => false,
         };
         if open { self.reader.reconnect().await } else { Ok(()) }
     }
+}
+
+impl PostgresSource {
+    async fn backfill(&self, backfill: &Backfill, key: &[String]) -> Result<Feed> {
+        let (pipeline, reader) = (&self.pipeline, &self.reader);
+        match backfill {
+            Backfill::Keys(keys) => {
+                let recompute = Recompute::new(key, key, reader, &newest_last(pipeline, reader))?;
+                Ok(Feed::Keys(KeyBackfill::new(key, keys, recompute)?))
+            }
+            Backfill::Range(range) => {
+                let cursor = Cursor::of(pipeline, reader, key).await?.ok_or_else(no_cursor)?;
+                Ok(Feed::Range(Box::new(RangeBackfill::new(cursor, range.clone()))))
+            }
+        }
+    }
+
+    async fn pass(&self, key: &[String]) -> Result<Feed> {
+        let (pipeline, reader) = (&self.pipeline, &self.reader);
+        if self.mode == Mode::Incremental {
+            reader.refuse_unkeyed(pipeline.change_key_or(key))?;
+        }
+        if pipeline.capture == Capture::Changelog {
+            let changelog = Changelog::of(pipeline, reader, key, &self.follows).await?;
+            return match self.mode {
+                Mode::Incremental => Ok(Feed::Changelog(Box::new(changelog))),
+                Mode::Full => self.load(key, Some(Box::new(changelog.log()))).await,
+            };
+        }
+        let cursor = Cursor::of(pipeline, reader, key).await?;
+        match self.mode {
+            Mode::Incremental => Ok(Feed::Cursor(Box::new(cursor.ok_or_else(no_cursor)?))),
+            Mode::Full => self.load(key, cursor.map(|cursor| Box::new(cursor) as Box<dyn Baseline>)).await,
+        }
+    }
+
+    async fn load(&self, key: &[String], baseline: Option<Box<dyn Baseline>>) -> Result<Feed> {
+        Ok(Feed::Load(Box::new(Load::new(key, &self.pipeline, &self.reader, baseline).await?)))
+    }
+}
+
+fn no_cursor() -> Error {
+    Error::fix("pipeline.incremental_key", "mode incremental and backfills over a range need incremental_key")
 }

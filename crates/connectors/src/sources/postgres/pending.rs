@@ -1,4 +1,4 @@
-//! Dirty keys that a page has named and that are still to be read.
+//! Dirty keys that a page has named and that are still to be read, and the reading of their rows.
 
 use std::collections::VecDeque;
 
@@ -8,8 +8,8 @@ use super::dirty::Page;
 use super::reader::Reader;
 use super::recompute::{Key, Recompute, Recomputed};
 
-#[derive(Default)]
 pub(super) struct Pending {
+    pub(super) recompute: Recompute,
     page: Page,
     /// Rows of its first keys.
     ready: VecDeque<Recomputed>,
@@ -26,6 +26,10 @@ pub(super) struct Next {
 }
 
 impl Pending {
+    pub(super) fn new(recompute: Recompute) -> Self {
+        Self { recompute, page: Page::default(), ready: VecDeque::new() }
+    }
+
     /// All keys of the page have been read.
     pub(super) fn is_empty(&self) -> bool {
         self.page.dirty.is_empty()
@@ -35,11 +39,11 @@ impl Pending {
         self.page = page;
     }
 
-    pub(super) async fn next(&mut self, recompute: &mut Recompute, reader: &mut Reader) -> Result<Next> {
+    pub(super) async fn next(&mut self, reader: &mut Reader) -> Result<Next> {
         if self.ready.is_empty() && !self.page.dirty.is_empty() {
             let some = self.page.dirty.iter().take(reader.page_rows());
             let keys: Vec<Key> = some.map(|dirty| dirty.key.clone()).collect();
-            self.ready = recompute.read(&keys, reader).await?;
+            self.ready = self.recompute.read(&keys, reader).await?;
         }
         let recomputed = self.ready.pop_front();
         let read = recomputed.as_ref().map_or(0, |recomputed| recomputed.keys);

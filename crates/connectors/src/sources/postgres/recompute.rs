@@ -22,6 +22,7 @@ pub(super) fn nothing(reader: &Reader, from: &Position) -> Batch {
         rejected: Vec::new(),
         from: from.clone(),
         to: None,
+        backfilled_to: None,
         rows_read: 0,
     }
 }

@@ -57,7 +57,6 @@ pub(super) struct Changelog {
     log: Log,
     /// What leads from the key of a logged table to change keys, one a source.
     keys: Vec<Option<KeysQuery>>,
-    recompute: Recompute,
     pending: Pending,
     pipeline: Pipeline,
     key: Vec<String>,
@@ -84,7 +83,7 @@ impl Changelog {
         follows: &super::Follows,
     ) -> Result<Self> {
         window::require_log(reader).await?;
-        let change_key = if pipeline.change_key.is_empty() { key } else { &pipeline.change_key };
+        let change_key = pipeline.change_key_or(key);
         let (mut sources, mut keys) = (Vec::new(), Vec::new());
         let wanted: Vec<&str> = change_key.iter().map(String::as_str).collect();
         match reader.driving_table(&wanted, 0).await? {
@@ -115,8 +114,7 @@ impl Changelog {
         Ok(Self {
             log: Log { sources, who, max_age: follows.changelog_max_age },
             keys,
-            recompute: Recompute::new(change_key, key, reader, &newest_last(pipeline, reader))?,
-            pending: Pending::default(),
+            pending: Pending::new(Recompute::new(change_key, key, reader, &newest_last(pipeline, reader))?),
             pipeline: pipeline.clone(),
             key: key.to_vec(),
             load: None,
@@ -186,7 +184,7 @@ impl Changelog {
                 let page = self.page(reader, done, &pass).await?;
                 self.pending.fill(page);
             }
-            let next = self.pending.next(&mut self.recompute, reader).await?;
+            let next = self.pending.next(reader).await?;
             pass.position = next.position.or(pass.position.take());
             if next.last {
                 pass.at += 1;

@@ -7,6 +7,7 @@
 //! read before only rows of late transactions are read again.
 
 mod checkpoint;
+mod range;
 mod rows;
 mod time;
 mod track;
@@ -23,7 +24,8 @@ use super::opening;
 use super::pending::Pending;
 use super::reader::Reader;
 use super::recompute::{Recompute, newest_last, nothing};
-use checkpoint::{Done, Pass, Reached};
+use checkpoint::{Done, Pass, Reached, Way};
+pub(super) use range::RangeBackfill;
 use rows::{RowCursor, no_cursor};
 use time::Kind;
 use track::{Range, Track};
@@ -32,7 +34,6 @@ pub(super) struct Cursor {
     driver: Driver,
     /// Further tables, by name.
     watched: BTreeMap<String, Track>,
-    recompute: Recompute,
     names: Vec<String>,
     key: Vec<String>,
     late_window: SignedDuration,
@@ -71,7 +72,7 @@ impl Cursor {
             .into_iter()
             .flatten()
             .collect();
-        let change_key = if pipeline.change_key.is_empty() { key } else { &pipeline.change_key };
+        let change_key = pipeline.change_key_or(key);
         let wanted: Vec<&str> = names.iter().chain(change_key).map(String::as_str).collect();
         let table = reader.driving_table(&wanted, names.len()).await?;
         if names.len() == 1 && !table.as_ref().is_ok_and(|table| table.columns[0].unique) {
@@ -96,11 +97,10 @@ impl Cursor {
         Ok(Some(Self {
             driver,
             watched,
-            recompute: Recompute::new(change_key, key, reader, &order)?,
             names,
             key: key.to_vec(),
             late_window: SignedDuration::from_secs(pipeline.late_window_seconds),
-            pending: Pending::default(),
+            pending: Pending::new(Recompute::new(change_key, key, reader, &order)?),
             finished: false,
         }))
     }
@@ -169,11 +169,11 @@ impl Cursor {
     /// Where the next pass will go on from, if it begins now; `None` when there are no rows.
     async fn opening(&self, reader: &Reader) -> Result<Option<Done>> {
         let driver = match &self.driver {
-            Driver::Table(track) => track.greatest(),
-            Driver::Query(rows) => rows.greatest(reader),
+            Driver::Table(track) => track.greatest(None),
+            Driver::Query(rows) => rows.greatest(reader, None),
         };
         let greatest: Vec<String> =
-            [driver].into_iter().chain(self.watched.values().map(Track::greatest)).collect();
+            [driver].into_iter().chain(self.watched.values().map(|track| track.greatest(None))).collect();
         let opening = opening::open(reader, &greatest).await?;
         if opening.bounds.iter().all(Option::is_none) {
             return Ok(None);
@@ -197,35 +197,43 @@ impl Cursor {
         before: Option<&Done>,
         from: &Position,
     ) -> Result<Option<Batch>> {
-        let (since, late_window) = (pass.since, self.late_window);
-        let (track, way, reached) = match (&mut self.driver, pass.way.finished) {
-            (Driver::Query(rows), false) => {
-                let start = before.and_then(|done| rows.kind.start(done, &done.reached, late_window));
-                let read = rows.read(reader, &mut pass.way, start).await?;
-                return Ok(read.batch(nothing(reader, from)));
-            }
-            (Driver::Table(track), false) => (&*track, &mut pass.way, before.map(|done| &done.reached)),
-            (_, true) => {
-                let Some((table, way)) = pass.watched.iter_mut().find(|(_, way)| !way.finished) else {
-                    return Ok(None);
-                };
-                let Some(track) = self.watched.get(table) else {
-                    way.finished = true;
-                    return Ok(None);
-                };
-                (track, way, before.and_then(|done| done.watched.get(table)))
-            }
+        let late_window = self.late_window;
+        let start = |kind: Kind, reached: Option<&Reached>| {
+            before.zip(reached).and_then(|(done, reached)| kind.start(done, reached, late_window))
         };
-        if self.pending.is_empty() {
-            let start =
-                before.zip(reached).and_then(|(done, reached)| track.kind.start(done, reached, late_window));
-            let range = Range { way, start, before: reached, since };
-            self.pending.fill(track.page(reader, &range).await?);
+        if !pass.way.finished {
+            let reached = before.map(|done| &done.reached);
+            let start = start(self.driver.kind(), reached);
+            let range = Range { start, before: reached, since: pass.since };
+            return self.drive(reader, &mut pass.way, &range, from).await;
         }
-        let next = self.pending.next(&mut self.recompute, reader).await?;
-        way.position = next.position.or(way.position.take());
-        way.finished = next.last;
-        Ok(next.recomputed.map(|recomputed| recomputed.batch(nothing(reader, from))))
+        let Some((table, way)) = pass.watched.iter_mut().find(|(_, way)| !way.finished) else {
+            return Ok(None);
+        };
+        let Some(track) = self.watched.get(table) else {
+            way.finished = true;
+            return Ok(None);
+        };
+        let reached = before.and_then(|done| done.watched.get(table));
+        let range = Range { start: start(track.kind, reached), before: reached, since: pass.since };
+        track.follow(&mut self.pending, reader, way, &range, from).await
+    }
+
+    /// One batch of what is read in the order of the cursor.
+    async fn drive(
+        &mut self,
+        reader: &mut Reader,
+        way: &mut Way,
+        range: &Range<'_>,
+        from: &Position,
+    ) -> Result<Option<Batch>> {
+        match &mut self.driver {
+            Driver::Query(rows) => {
+                let read = rows.read(reader, way, range.start.as_deref()).await?;
+                Ok(read.batch(nothing(reader, from)))
+            }
+            Driver::Table(track) => track.follow(&mut self.pending, reader, way, range, from).await,
+        }
     }
 
     /// Rows that no pass will ever meet are told as rejects, at the end of each.
@@ -238,7 +246,7 @@ impl Cursor {
         let keys = track.keys_without_cursor(reader).await?;
         let (mut rejected, mut read) = (Vec::new(), 0);
         while read < keys.len() {
-            for recomputed in self.recompute.read(&keys[read..], reader).await? {
+            for recomputed in self.pending.recompute.read(&keys[read..], reader).await? {
                 for row in 0..recomputed.rows.num_rows() {
                     rejected.push(no_cursor(&recomputed.rows, row, &self.key, &self.names)?);
                 }

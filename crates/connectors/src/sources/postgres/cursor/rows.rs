@@ -51,22 +51,26 @@ impl RowCursor {
         Ok(Self { columns, names, kind, key: key.to_vec(), page: None, seen: None })
     }
 
-    /// The greatest cursor there is, as one array of texts.
-    pub(super) fn greatest(&self, reader: &Reader) -> String {
+    pub(super) fn first(&self) -> &OrderedColumn {
+        &self.columns[0]
+    }
+
+    /// The greatest cursor there is, or is before another, as one array of texts.
+    pub(super) fn greatest(&self, reader: &Reader, before: Option<&str>) -> String {
         let texts = self.columns.iter().map(|column| format!("{}::text", column.expression("q")));
         let (texts, query) = (texts.collect::<Vec<_>>().join(", "), &reader.query);
         let any_null = conditions(&self.columns, "q", "is null", " or ");
         let descending = conditions(&self.columns, "q", "desc", ", ");
-        format!("select array[{texts}] from {query} where not ({any_null}) order by {descending} limit 1")
+        let before = before
+            .map(|to| format!(" and {} < {}", self.columns[0].expression("q"), self.columns[0].value(to)));
+        let before = before.unwrap_or_default();
+        format!(
+            "select array[{texts}] from {query} where not ({any_null}){before} order by {descending} limit 1"
+        )
     }
 
-    pub(super) async fn read(
-        &mut self,
-        reader: &Reader,
-        way: &mut Way,
-        start: Option<String>,
-    ) -> Result<Read> {
-        let mut piece = self.piece(reader, way, start.as_deref()).await?;
+    pub(super) async fn read(&mut self, reader: &Reader, way: &mut Way, start: Option<&str>) -> Result<Read> {
+        let mut piece = self.piece(reader, way, start).await?;
         if let Some(reached) = self.reached(&piece.rows, piece.ends_page)? {
             way.position = Some(reached);
         }

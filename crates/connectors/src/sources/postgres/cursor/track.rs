@@ -1,14 +1,15 @@
 //! A table read in the order of its cursor, for the keys of the rows that have changed.
 
-use vitrina_core::{Advice, Error, Result, Watch};
+use vitrina_core::{Advice, Batch, Error, Position, Result, Watch};
 use vitrina_guard::{ChangeTable, TableColumn};
 
 use super::checkpoint::{Reached, Way};
 use super::time::Kind;
 use crate::sources::postgres::dirty::{KeysQuery, Page, in_order, other_columns};
 use crate::sources::postgres::opening::is_since;
+use crate::sources::postgres::pending::Pending;
 use crate::sources::postgres::reader::Reader;
-use crate::sources::postgres::recompute::Key;
+use crate::sources::postgres::recompute::{Key, nothing};
 use crate::sql::{OrderedColumn, compare, conditions, expressions, identifier};
 
 /// Keys without a cursor that are told of: enough to run into any sensible limit.
@@ -23,9 +24,9 @@ pub(super) struct Track {
     keys: Option<KeysQuery>,
 }
 
-/// What of a table a page is taken from.
+/// What of a table is read again, and what of it was read before.
+#[derive(Default)]
 pub(super) struct Range<'a> {
-    pub(super) way: &'a Way,
     /// Where reading starts again, as SQL of the cursor's type.
     pub(super) start: Option<String>,
     pub(super) before: Option<&'a Reached>,
@@ -79,23 +80,50 @@ impl Track {
         }
     }
 
+    pub(super) fn first(&self) -> &OrderedColumn {
+        &self.order[0]
+    }
+
     /// Rows without a cursor are never met.
     pub(super) fn may_lack_cursors(&self) -> bool {
         self.table.columns.iter().take(self.order.len()).any(|column| !column.not_null)
     }
 
-    /// The greatest cursor there is, as one array of texts.
-    pub(super) fn greatest(&self) -> String {
+    /// The greatest cursor there is, or is before another, as one array of texts.
+    pub(super) fn greatest(&self, before: Option<&str>) -> String {
         let (table, texts) = (&self.table.name, texts(&self.order));
         let any_null = conditions(&self.order, "t", "is null", " or ");
         let descending = conditions(&self.order, "t", "desc", ", ");
-        format!("select array[{texts}] from {table} t where not ({any_null}) order by {descending} limit 1")
+        let before =
+            before.map(|to| format!(" and {} < {}", self.order[0].expression("t"), self.order[0].value(to)));
+        let before = before.unwrap_or_default();
+        format!(
+            "select array[{texts}] from {table} t where not ({any_null}){before} order by {descending} limit 1"
+        )
     }
 
-    pub(super) async fn page(&self, reader: &Reader, range: &Range<'_>) -> Result<Page> {
+    /// The rows of the next dirty keys. `None` when there were none.
+    pub(super) async fn follow(
+        &self,
+        pending: &mut Pending,
+        reader: &mut Reader,
+        way: &mut Way,
+        range: &Range<'_>,
+        from: &Position,
+    ) -> Result<Option<Batch>> {
+        if pending.is_empty() {
+            pending.fill(self.page(reader, way, range).await?);
+        }
+        let next = pending.next(reader).await?;
+        way.position = next.position.or(way.position.take());
+        way.finished = next.last;
+        Ok(next.recomputed.map(|recomputed| recomputed.batch(nothing(reader, from))))
+    }
+
+    async fn page(&self, reader: &Reader, way: &Way, range: &Range<'_>) -> Result<Page> {
         let limit = reader.page_rows();
         reader.begin().await?;
-        let rows = reader.rows(&self.sql(range, limit)).await?;
+        let rows = reader.rows(&self.sql(way, range, limit)).await?;
         reader.end().await?;
         let last = rows.len() < limit;
         let found: Vec<(Vec<String>, Key)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
@@ -109,12 +137,12 @@ impl Track {
 
     /// What was read before holds new rows only of transactions that were running then; what lies above is all
     /// new. Two ranges, because an index serves each.
-    fn sql(&self, range: &Range<'_>, limit: usize) -> String {
+    fn sql(&self, way: &Way, range: &Range<'_>, limit: usize) -> String {
         let upto = |bound: &Vec<String>| compare(&self.order, "t", "<=", bound);
-        let Some(bound) = &range.way.bound else {
+        let Some(bound) = &way.bound else {
             return String::from("select '{}'::text[], '{}'::text[] limit 0");
         };
-        let after = match (&range.way.position, &range.start) {
+        let after = match (&way.position, &range.start) {
             (Some(position), _) => format!("{} and ", compare(&self.order, "t", ">", position)),
             (None, Some(start)) => {
                 format!("{} >= {} and ", self.order[0].expression("t"), self.order[0].cast(start))
