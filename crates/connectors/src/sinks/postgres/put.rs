@@ -7,6 +7,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, TimestampMicrosecondArray};
 use arrow_schema::{Field, Schema};
 use bytes::{Bytes, BytesMut};
 use futures_util::SinkExt;
+use tokio::join;
 use tokio_postgres::{CopyInSink, Statement};
 use vitrina_core::{Error, Outcome, Result};
 use vitrina_pgcopy::Encoder;
@@ -29,6 +30,9 @@ pub(super) enum Care {
 
 const TIMESTAMPTZ: u32 = 1184;
 const ROWS_A_MESSAGE: usize = 250;
+/// COPY gathers up to 1,000 rows in slots, and counts the slots of one statement in a time that grows with their
+/// square: a batch of that size takes less as several statements, and a large one soon reuses its slots.
+const LARGE: usize = 4000;
 
 /// Where rows go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,19 +158,42 @@ impl PostgresSink {
     pub(super) async fn copy(&mut self, into: &str, rows: &RecordBatch) -> Tried<u64> {
         let statement = self.copy_statement(into).await?;
         let copying = self.session.client.copy_in(&statement).await;
-        let mut copying = Box::pin(copying.map_err(|error| Trouble::of(&self.session, error))?);
-        let bytes = self.send(copying.as_mut(), rows).await?;
-        copying.as_mut().finish().await.map_err(|error| Trouble::of(&self.session, error))?;
+        let copying = copying.map_err(|error| Trouble::of(&self.session, error))?;
+        let (mut last, bytes) = self.send_all(&statement, copying, rows).await?;
+        last.as_mut().finish().await.map_err(|error| Trouble::of(&self.session, error))?;
         Ok(bytes)
     }
 
+    /// By one COPY or several. The last one is not finished yet: what comes behind it need not wait.
+    pub(super) async fn send_all(
+        &self,
+        statement: &Statement,
+        first: CopyInSink<Bytes>,
+        rows: &RecordBatch,
+    ) -> Tried<(Pin<Box<CopyInSink<Bytes>>>, u64)> {
+        let refused = |error| Trouble::of(&self.session, error);
+        let encoder = Encoder::new(rows.schema()).map_err(|error| Trouble::unwritable(&error))?;
+        let some = if rows.num_rows() < LARGE { ROWS_A_MESSAGE } else { rows.num_rows() };
+        let mut copying = Box::pin(first);
+        let mut bytes =
+            self.send(copying.as_mut(), &encoder, &rows.slice(0, some.min(rows.num_rows()))).await?;
+        for from in (some..rows.num_rows()).step_by(some) {
+            let (copied, next) = join!(copying.as_mut().finish(), self.session.client.copy_in(statement));
+            copied.map_err(refused)?;
+            copying = Box::pin(next.map_err(refused)?);
+            let piece = rows.slice(from, some.min(rows.num_rows() - from));
+            bytes += self.send(copying.as_mut(), &encoder, &piece).await?;
+        }
+        Ok((copying, bytes))
+    }
+
     /// In pieces: the server writes one while the next is made.
-    pub(super) async fn send(
+    async fn send(
         &self,
         mut copying: Pin<&mut CopyInSink<Bytes>>,
+        encoder: &Encoder,
         rows: &RecordBatch,
     ) -> Tried<u64> {
-        let encoder = Encoder::new(rows.schema()).map_err(|error| Trouble::unwritable(&error))?;
         let mut bytes = 0;
         for from in (0..rows.num_rows()).step_by(ROWS_A_MESSAGE) {
             let mut buffer = BytesMut::new();

@@ -31,9 +31,9 @@ impl PostgresSink {
         let refused = |error| Trouble::of(&self.session, error);
         let (begun, copying) = join!(self.session.run(begin(batch)), self.session.client.copy_in(&statement));
         begun?;
-        let mut copying = Box::pin(copying.map_err(refused)?);
         let mut outcome = self.outcome(batch, commit);
-        outcome.counts.bytes = self.send(copying.as_mut(), &rows).await?;
+        let (mut last, bytes) = self.send_all(&statement, copying.map_err(refused)?, &rows).await?;
+        outcome.counts.bytes = bytes;
         if way == Way::Mart {
             outcome.counts.inserted = count;
         }
@@ -41,7 +41,7 @@ impl PostgresSink {
         let told = if way == Way::Mart { String::new() } else { record(load, batch, count) };
         let checkpoint = commit.from.advance(commit.run, to, 0, None);
         let committing = self.fence.commit(&self.session, &told, commit, &checkpoint, &outcome);
-        let (copied, committed) = join!(copying.as_mut().finish(), committing);
+        let (copied, committed) = join!(last.as_mut().finish(), committing);
         copied.map_err(refused)?;
         let committed = committed?;
         Ok(Some(Written {

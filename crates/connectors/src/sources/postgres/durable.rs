@@ -11,8 +11,7 @@ use vitrina_core::{Error, Result};
 use crate::connection::Session;
 
 /// On a standby all that is visible has come through the log already.
-const BEGIN: &str = "begin isolation level repeatable read read only;
-    select case when not pg_is_in_recovery() then pg_current_wal_insert_lsn() end,
+const POSITIONS: &str = "select case when not pg_is_in_recovery() then pg_current_wal_insert_lsn() end,
            case when not pg_is_in_recovery() then pg_current_wal_flush_lsn() end";
 const FLUSHED: &str = "select null, pg_current_wal_flush_lsn()";
 /// The number alone makes the server flush its log soon, where nothing else does: an idle transaction may have
@@ -21,11 +20,12 @@ const NUDGE: &str = "rollback; select pg_current_xact_id()";
 const NUDGE_AFTER: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Begins a read-only transaction on such a snapshot.
-pub(super) async fn begin(session: &Session) -> Result<()> {
+/// Begins a transaction on such a snapshot.
+pub(super) async fn begin(session: &Session, begin: &str) -> Result<()> {
+    let begin = format!("{begin}; {POSITIONS}");
     let started = Instant::now();
     loop {
-        let (seen, flushed) = positions(session, BEGIN).await?;
+        let (seen, flushed) = positions(session, &begin).await?;
         let Some(seen) = seen else { return Ok(()) };
         if flushed >= Some(seen) || reaches(session, seen).await? {
             return Ok(());

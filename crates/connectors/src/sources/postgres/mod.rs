@@ -82,10 +82,12 @@ impl Source for PostgresSource {
         let key = destination.key.as_slice();
         self.reader.take_key(key).await?;
         self.reader.take_server(destination.server.as_deref()).await?;
-        self.feed = Some(match &self.backfill {
+        let feed = match &self.backfill {
             Some(backfill) => self.backfill(backfill, key).await?,
             None => self.pass(key).await?,
-        });
+        };
+        self.reader.by_keys = !matches!(feed, Feed::Load(_));
+        self.feed = Some(feed);
         Ok(())
     }
     async fn read(&mut self, from: &Position) -> Result<Option<Batch>> {

@@ -40,7 +40,7 @@ impl Server {
 
 /// A row that a later transaction than `xmin` may have written, as a condition on its version.
 pub(super) fn is_since(alias: &str, xmin: u64) -> String {
-    format!("age({alias}.xmin) <= age('{}'::xid)", xmin % (1 << 32))
+    format!("age({alias}.xmin) <= (select age('{}'::xid))", xmin % (1 << 32))
 }
 
 /// The server stays the same only while all of these do: a promoted standby changes its timeline, a restart

@@ -41,7 +41,7 @@ impl Pending {
 
     pub(super) async fn next(&mut self, reader: &mut Reader) -> Result<Next> {
         if self.ready.is_empty() && !self.page.dirty.is_empty() {
-            let some = self.page.dirty.iter().take(reader.page_rows());
+            let some = self.page.dirty.iter().take(self.recompute.step);
             let keys: Vec<Key> = some.map(|dirty| dirty.key.clone()).collect();
             self.ready = self.recompute.read(&keys, reader).await?;
         }

@@ -47,7 +47,13 @@ pub(super) struct Reader {
     max_batch_bytes: usize,
     /// The rows stay on their server.
     stays: bool,
+    /// Few rows are asked for at a time, by keys that an index may serve.
+    pub(super) by_keys: bool,
 }
+
+const BEGIN: &str = "begin isolation level repeatable read read only";
+/// With the costs of disks that turn, some thousand keys make the planner read the whole table, with helpers.
+const FOR_KEYS: &str = "set local random_page_cost = 1.1; set local max_parallel_workers_per_gather = 0";
 
 impl Reader {
     pub(super) async fn open(order: &Order<'_>) -> Result<Self> {
@@ -79,6 +85,7 @@ impl Reader {
             batch_size: usize::try_from(order.pipeline.batch_size).unwrap_or(1).max(1),
             max_batch_bytes: order.max_batch_bytes,
             stays: false,
+            by_keys: false,
         })
     }
 
@@ -142,9 +149,10 @@ impl Reader {
     /// Begins a read-only transaction that sees nothing which could still vanish.
     pub(super) async fn begin(&self) -> Result<()> {
         self.session.set_busy(true);
+        let begin = if self.by_keys { format!("{BEGIN}; {FOR_KEYS}") } else { BEGIN.to_owned() };
         match self.stays {
-            true => self.session.run("begin isolation level repeatable read read only").await,
-            false => durable::begin(&self.session).await,
+            true => self.session.run(&begin).await,
+            false => durable::begin(&self.session, &begin).await,
         }
     }
 
@@ -247,6 +255,10 @@ impl Reader {
             _ => None,
         };
         Ok(answer.iter().filter_map(line).collect::<Vec<_>>().join("\n"))
+    }
+
+    pub(super) async fn run(&self, sql: &str) -> Result<()> {
+        self.session.run(sql).await
     }
 
     pub(super) async fn rows(&self, sql: &str) -> Result<Vec<tokio_postgres::Row>> {

@@ -34,8 +34,9 @@ pub(super) struct Recompute {
     change_key: Vec<OrderedColumn>,
     /// The target's key, by which rejects are named.
     key: Vec<String>,
-    /// Keys to read with one query: those of several batches, unless their rows are large.
-    step: usize,
+    /// Keys to read with one query, fewer if their rows are large. Those of two batches: while they are read the
+    /// sink writes one, and with more it would wait. Small batches share a query, which has a price of its own.
+    pub(super) step: usize,
     batch_size: usize,
     /// Of several rows of one key the last by the cursor counts: it comes last.
     newest_last: String,
@@ -69,7 +70,8 @@ impl Recompute {
         let ordered = change_key.iter().map(|name| reader.ordered(name, "change key"));
         let newest_last = if order.is_empty() { String::new() } else { format!(" order by {order}") };
         let (change_key, key) = (ordered.collect::<Result<_>>()?, key.to_vec());
-        let (step, batch_size) = (reader.page_rows(), reader.batch_size);
+        let batch_size = reader.batch_size;
+        let step = (2 * batch_size).max(1000.min(10 * batch_size));
         Ok(Self { change_key, key, step, batch_size, newest_last })
     }
 

@@ -123,10 +123,16 @@ impl Track {
     async fn page(&self, reader: &Reader, way: &Way, range: &Range<'_>) -> Result<Page> {
         let limit = reader.page_rows();
         reader.begin().await?;
-        let rows = reader.rows(&self.sql(way, range, limit)).await?;
+        let mut found = Vec::new();
+        if let Some(again) = self.again(way, range, limit) {
+            found = self.late(reader, &again, way.position.is_none()).await?;
+        }
+        if let Some(new) = self.new_rows(way, range, limit).filter(|_| found.len() < limit) {
+            found.extend(reader.rows(&new).await?);
+        }
         reader.end().await?;
-        let last = rows.len() < limit;
-        let found: Vec<(Vec<String>, Key)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let last = found.len() < limit;
+        let found: Vec<(Vec<String>, Key)> = found.iter().map(|row| (row.get(0), row.get(1))).collect();
         let end = found.last().map(|(at, _)| at.clone());
         let dirty = match &self.keys {
             None => in_order(found),
@@ -135,32 +141,46 @@ impl Track {
         Ok(Page { dirty, end, last })
     }
 
-    /// What was read before holds new rows only of transactions that were running then; what lies above is all
-    /// new. Two ranges, because an index serves each.
-    fn sql(&self, way: &Way, range: &Range<'_>, limit: usize) -> String {
-        let upto = |bound: &Vec<String>| compare(&self.order, "t", "<=", bound);
-        let Some(bound) = &way.bound else {
-            return String::from("select '{}'::text[], '{}'::text[] limit 0");
-        };
-        let after = match (&way.position, &range.start) {
+    /// All rows of the window are looked at, for the few that are new: in the order of the table, not of the index.
+    async fn late(&self, reader: &Reader, sql: &str, few: bool) -> Result<Vec<tokio_postgres::Row>> {
+        if !few {
+            return reader.rows(sql).await;
+        }
+        reader.run("set local enable_indexscan = off").await?;
+        let rows = reader.rows(sql).await?;
+        reader.run("set local enable_indexscan = on").await?;
+        Ok(rows)
+    }
+
+    /// What was read before holds new rows only of transactions that were running then; `None` where that cannot
+    /// be told.
+    fn again(&self, way: &Way, range: &Range<'_>, limit: usize) -> Option<String> {
+        let (since, old) = self.fence(range)?;
+        let upto = compare(&self.order, "t", "<=", old);
+        Some(self.select(&format!("{}{upto} and {}", self.after(way, range), is_since("t", since)), limit))
+    }
+
+    /// What lies above all that was read before.
+    fn new_rows(&self, way: &Way, range: &Range<'_>, limit: usize) -> Option<String> {
+        let above = self.fence(range).map(|(_, old)| format!("{} and ", compare(&self.order, "t", ">", old)));
+        let upto = compare(&self.order, "t", "<=", way.bound.as_ref()?);
+        let condition = format!("{}{}{upto}", self.after(way, range), above.unwrap_or_default());
+        Some(self.select(&condition, limit))
+    }
+
+    fn fence<'a>(&self, range: &Range<'a>) -> Option<(u64, &'a Vec<String>)> {
+        let since = range.since.filter(|_| self.table.has_versions)?;
+        Some((since, range.before?.bound.as_ref()?))
+    }
+
+    fn after(&self, way: &Way, range: &Range<'_>) -> String {
+        match (&way.position, &range.start) {
             (Some(position), _) => format!("{} and ", compare(&self.order, "t", ">", position)),
             (None, Some(start)) => {
                 format!("{} >= {} and ", self.order[0].expression("t"), self.order[0].cast(start))
             }
             (None, None) => String::new(),
-        };
-        let old = range.before.and_then(|before| before.bound.as_ref());
-        let (Some(since), Some(old)) = (range.since.filter(|_| self.table.has_versions), old) else {
-            return self.select(&format!("{after}{}", upto(bound)), limit);
-        };
-        let again = self.select(&format!("{after}{} and {}", upto(old), is_since("t", since)), limit);
-        let above = compare(&self.order, "t", ">", old);
-        let new = self.select(&format!("{after}{above} and {}", upto(bound)), limit);
-        let names: Vec<String> = (0..self.order.len()).map(|place| format!("o{place}")).collect();
-        let names = names.join(", ");
-        format!(
-            "select at, key from (({again}) union all ({new})) page order by {names} fetch first {limit} rows with ties"
-        )
+        }
     }
 
     /// With ties: rows that share the last cursor come with it, because the next page begins behind them.
@@ -170,11 +190,8 @@ impl Track {
         let key = key.collect::<Vec<_>>().join(", ");
         let order = expressions(&self.order, "t");
         let whole = conditions(&self.order, "t", "is not null", " and ");
-        let named = self.order.iter().enumerate();
-        let named: String =
-            named.map(|(place, column)| format!(", {} as o{place}", column.expression("t"))).collect();
         format!(
-            "select array[{at}] as at, array[{key}]::text[] as key{named} from {table} t where {condition} and {whole} order by {order} fetch first {limit} rows with ties"
+            "select array[{at}] as at, array[{key}]::text[] as key from {table} t where {condition} and {whole} order by {order} fetch first {limit} rows with ties"
         )
     }
 
