@@ -337,6 +337,29 @@ async fn a_subscribed_table_logs_what_replication_brings() {
     source.execute("drop subscription films").await;
 }
 
+/// What it brings fires none of the triggers that are there.
+#[tokio::test]
+async fn a_subscription_that_comes_after_the_triggers_is_refused_until_they_are_installed_again() {
+    let (stage, id) = with_log(3).await;
+    stage
+        .db
+        .execute(
+            "create subscription films connection 'host=nowhere' publication films with (connect = false)",
+        )
+        .await;
+    let relation = "insert into pg_subscription_rel select s.oid, 'content.film'::regclass, 'r', null from pg_subscription s";
+    stage.db.execute(&format!("set allow_system_table_mods = on; {relation}")).await;
+    let (code, message) = stage.fail(id).await;
+    assert_eq!(code, "changelog.not_installed");
+    assert!(message.contains("vitrina changelog install content.film --key id"), "{message}");
+    install(&stage, "content.film", &["id"]).await;
+    stage.db.execute("update content.film set title = 'new'").await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+    stage.db.execute("alter subscription films set (slot_name = none)").await;
+    stage.db.execute("drop subscription films").await;
+}
+
 /// Writes of the mart fail from the `after`th row on, until the trigger is dropped.
 async fn fail_after(stage: &Stage, after: i32) {
     stage

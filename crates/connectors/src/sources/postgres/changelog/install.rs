@@ -93,10 +93,9 @@ impl Desk {
         }
         let (source, function) = (literal(&logged.source()), logged.function());
         let mut statements = Vec::new();
-        for member in self.members(logged).await?.iter().filter(|member| member.events != 0) {
-            let drop =
-                |event: &str| format!("drop trigger if exists {} on {}", logged.trigger(event), member.name);
-            statements.extend(["insert", "update", "delete", "truncate", "row"].map(drop));
+        for member in &self.members(logged).await? {
+            let all = ["insert", "update", "delete", "truncate", "row"];
+            statements.extend(all.map(|event| drop_trigger(logged, member, event)));
         }
         statements.push(format!("drop function if exists {function}()"));
         statements.push(format!("delete from vitrina.change_sources where source = {source}"));
@@ -192,9 +191,10 @@ impl Desk {
                  select to_regclass({})::oid, 0 union all select i.inhrelid, depth + 1 from pg_inherits i join tree t on i.inhparent = t.oid)
              select t.oid, format('%I.%I', n.nspname, c.relname),
                     coalesce((select bit_or(g.tgtype::int) & {ALL_EVENTS} from pg_trigger g
-                               where g.tgrelid = t.oid and g.tgfoid = to_regprocedure({}) and g.tgenabled in ('O', 'A')), 0),
-                    exists (select from pg_subscription_rel r where r.srrelid = t.oid)
-               from tree t join pg_class c on c.oid = t.oid join pg_namespace n on n.oid = c.relnamespace order by t.depth, t.oid",
+                               where g.tgrelid = t.oid and g.tgfoid = to_regprocedure({}) and (g.tgenabled = 'A' or g.tgenabled = 'O' and not r.subscribed)), 0),
+                    r.subscribed
+               from tree t join pg_class c on c.oid = t.oid join pg_namespace n on n.oid = c.relnamespace,
+                    lateral (select exists (select from pg_subscription_rel r where r.srrelid = t.oid)) as r(subscribed) order by t.depth, t.oid",
             literal(&logged.table),
             literal(&format!("{}()", logged.function())),
         );
@@ -301,6 +301,10 @@ end $$",
     )
 }
 
+fn drop_trigger(logged: &Logged, member: &Member, event: &str) -> String {
+    format!("drop trigger if exists {} on {}", logged.trigger(event), member.name)
+}
+
 /// Statement triggers do not fire for what logical replication applies: a subscribed table logs row by row.
 fn triggers(logged: &Logged, member: &Member) -> Vec<String> {
     let (table, function) = (&member.name, logged.function());
@@ -316,10 +320,13 @@ fn triggers(logged: &Logged, member: &Member) -> Vec<String> {
         )
     };
     if member.subscribed {
-        return vec![
+        // A subscription may have come after the table's first triggers.
+        let statements = ["insert", "update", "delete"].map(|event| drop_trigger(logged, member, event));
+        let rows = [
             create("row", &format!("insert or update or delete on {table} for each row")),
             create("truncate", &format!("truncate on {table} for each statement")),
         ];
+        return statements.into_iter().chain(rows).collect();
     }
     vec![
         create("insert", &format!("insert on {table} referencing new table as new_rows for each statement")),

@@ -13,15 +13,16 @@ use crate::sources::postgres::recompute::Key;
 use crate::sql::literal;
 
 /// The triggers of every logged table and all that inherits from it. One that is switched off, or lacks an event,
-/// makes it incomplete; one that was switched off and on again has another version of its row.
+/// makes it incomplete, as does a subscription where rows are not logged one by one; one that was switched off and on again has another version of its row.
 pub(super) const SIGNATURES: &str = "
     with recursive tree(source, function, root, relid) as (
         select source, function, relation, relation from vitrina.change_sources
          union all select t.source, t.function, t.root, i.inhrelid from tree t join pg_inherits i on i.inhparent = t.relid)
     select m.source, md5(string_agg(m.relid || ':' || m.triggers, ',' order by m.relid)) as signature, bool_and(m.events = 60) as complete, min(m.root) as relation
-      from (select t.source, t.root, t.relid, coalesce(bit_or(g.tgtype::int) filter (where g.tgenabled in ('O', 'A')), 0) & 60 as events,
+      from (select t.source, t.root, t.relid, coalesce(bit_or(g.tgtype::int) filter (where g.tgenabled = 'A' or g.tgenabled = 'O' and r.srrelid is null), 0) & 60 as events,
                    coalesce(string_agg(format('%s%s%s', g.oid, g.tgenabled, g.xmin), '+' order by g.oid), '') as triggers
               from tree t left join pg_trigger g on g.tgrelid = t.relid and g.tgfoid = to_regprocedure(t.function || '()')
+                   left join (select distinct srrelid from pg_subscription_rel) r on r.srrelid = t.relid
              group by t.source, t.root, t.relid) m
      group by m.source";
 
