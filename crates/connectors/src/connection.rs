@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Row, Statement};
-use vitrina_core::{Error, Lease, Result};
+use vitrina_core::{Error, LeaseToken, PipelineId, Result};
 use vitrina_guard::{address, connect};
 
 use crate::known_tables::KnownTables;
@@ -57,6 +57,12 @@ impl Connections {
             (connection.name.clone(), opened.err())
         });
         futures_util::future::join_all(probes).await.into_iter().collect()
+    }
+
+    /// Ends the sessions of a pipeline's tokens below this one.
+    pub async fn end_older(&self, connection: &str, pipeline: PipelineId, token: LeaseToken) -> Result<()> {
+        let session = Session::open(self.get(connection)?, End::Sink, "vitrina/silence").await?;
+        session.end_older(pipeline, token).await
     }
 
     /// Ends sessions that nobody has needed for a while.
@@ -129,16 +135,16 @@ impl Session {
 
     /// Ends sessions that older tokens of this pipeline left behind: no timeout of the server ends one
     /// that is stuck inside COPY, and it may hold locks. A login may always end its own sessions.
-    pub(crate) async fn end_older(&self, lease: &Lease) -> Result<()> {
+    pub(crate) async fn end_older(&self, pipeline: PipelineId, token: LeaseToken) -> Result<()> {
         let sql = "select count(pg_terminate_backend(pid)) from pg_stat_activity
                     where datname = current_database() and usename = current_user and pid <> pg_backend_pid()
                       and application_name like $1 || '/%'
                       and substring(application_name from '[0-9]+$')::bigint < $2";
-        let pipeline = format!("vitrina/{}", lease.pipeline);
-        let row = self.client.query_one(sql, &[&pipeline, &lease.token.0]).await;
+        let name = format!("vitrina/{pipeline}");
+        let row = self.client.query_one(sql, &[&name, &token.0]).await;
         match row.map_err(|error| self.explain(error))?.get::<_, i64>(0) {
             0 => {}
-            ended => tracing::warn!(pipeline_id = %lease.pipeline, ended, "ended sessions of an older lease"),
+            ended => tracing::warn!(pipeline_id = %pipeline, ended, "ended sessions of an older lease"),
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ mod ledger;
 mod lifecycle;
 mod pipeline;
 mod plan;
+mod schedule;
 mod status;
 mod target;
 mod words;
@@ -31,6 +32,7 @@ pub use pipeline::{
     Watch,
 };
 pub use plan::{Task, TaskKind, TaskPlan};
+pub use schedule::{NoSchedule, Schedule};
 pub use status::{RunStatus, Status};
 pub use target::{AllowedTargets, Target, TargetName, is_allowed_target};
 pub use words::UnknownWord;

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::{AllowedTargets, Target, TargetName, TaskKind, TaskPlan, is_allowed_target, words::words};
+use crate::{
+    AllowedTargets, Schedule, Target, TargetName, TaskKind, TaskPlan, is_allowed_target, words::words,
+};
 
 macro_rules! id {
     ($(#[$meta:meta])* $name:ident) => {
@@ -196,6 +198,7 @@ impl Pipeline {
         found.extend(self.number_violations());
         found.extend(self.watch_violations());
         found.extend(self.incremental_violations());
+        found.extend(self.schedule_violation());
         found
     }
 
@@ -258,6 +261,11 @@ impl Pipeline {
             ));
         }
         found
+    }
+
+    fn schedule_violation(&self) -> Option<Violation> {
+        let error = self.schedule_interval.as_deref()?.parse::<Schedule>().err()?;
+        Some(Violation::new("pipeline.schedule", "schedule_interval", error.to_string()))
     }
 
     fn watch_violations(&self) -> Vec<Violation> {

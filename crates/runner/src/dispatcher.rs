@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use vitrina_core::Lease;
-use vitrina_store::{Result, Store};
+use vitrina_core::{Lease, PipelineId};
+use vitrina_store::{Claim, Result, Store};
 
 use crate::RunnerSettings;
 use crate::executor::Executor;
@@ -24,8 +25,17 @@ pub(crate) struct Dispatcher {
     installation: Uuid,
     shutdown: CancellationToken,
     executions: JoinSet<()>,
-    leases: HashMap<Id, Lease>,
+    under_way: HashMap<Id, Execution>,
     panicked: Vec<Lease>,
+    taken_over: u64,
+}
+
+struct Execution {
+    lease: Lease,
+    /// Makes its next heartbeat come at once.
+    beat: Arc<Notify>,
+    /// It may be what kills runners: it gets no neighbours.
+    suspect: bool,
 }
 
 impl Dispatcher {
@@ -41,8 +51,9 @@ impl Dispatcher {
             installation,
             shutdown,
             executions: JoinSet::new(),
-            leases: HashMap::new(),
+            under_way: HashMap::new(),
             panicked: Vec::new(),
+            taken_over: 0,
         }
     }
 
@@ -58,24 +69,51 @@ impl Dispatcher {
     pub(crate) async fn fill(&mut self) -> Result<()> {
         self.fail_panicked().await;
         let abilities = self.settings.abilities();
-        let mut taken_over = 0;
-        while self.active() < self.settings.max_concurrent && !self.shutdown.is_cancelled() {
-            let Some(claim) = self.store.claim(&abilities, self.settings.lease).await? else { break };
-            taken_over += usize::from(claim.takeover);
-            let lease = claim.lease;
-            let executor = Executor::new(
-                Arc::clone(&self.settings),
-                self.store.clone(),
-                self.installation,
-                self.shutdown.clone(),
-            );
-            let task = self.executions.spawn(executor.execute(claim));
-            self.leases.insert(task.id(), lease);
+        let before = self.taken_over;
+        while self.has_room() && !self.shutdown.is_cancelled() {
+            let claim = self.store.claim(&abilities, self.settings.lease, self.is_idle()).await?;
+            let Some(claim) = claim else { break };
+            self.taken_over += u64::from(claim.takeover);
+            self.begin(claim);
         }
-        if taken_over > 0 {
-            tracing::warn!(pipelines = taken_over, "took over pipelines that another runner left behind");
+        if self.taken_over > before {
+            let pipelines = self.taken_over - before;
+            tracing::warn!(pipelines, "took over pipelines that another runner left behind");
         }
         Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        let alone = self.under_way.values().any(|execution| execution.suspect);
+        self.active() < self.settings.max_concurrent && !alone
+    }
+
+    fn begin(&mut self, claim: Claim) {
+        let beat = Arc::new(Notify::new());
+        let execution =
+            Execution { lease: claim.lease, beat: Arc::clone(&beat), suspect: claim.is_suspect() };
+        if execution.suspect {
+            tracing::warn!(
+                pipeline = claim.pipeline.name,
+                stalls = claim.stalls,
+                "a pipeline that may have killed its runners is executed alone"
+            );
+        }
+        let executor = Executor::new(
+            Arc::clone(&self.settings),
+            self.store.clone(),
+            self.installation,
+            self.shutdown.clone(),
+            beat,
+        );
+        let task = self.executions.spawn(executor.execute(claim));
+        self.under_way.insert(task.id(), execution);
+    }
+
+    /// Has the pipeline's execution look at once whether it is to stop.
+    pub(crate) fn look(&self, pipeline: PipelineId) {
+        let its = self.under_way.values().filter(|execution| execution.lease.pipeline == pipeline);
+        its.for_each(|execution| execution.beat.notify_one());
     }
 
     /// Waits for one execution to end; for ever if there is none. Safe to be interrupted: what there is
@@ -83,9 +121,9 @@ impl Dispatcher {
     pub(crate) async fn one_ended(&mut self) {
         match self.executions.join_next_with_id().await {
             None => std::future::pending().await,
-            Some(Ok((id, ()))) => drop(self.leases.remove(&id)),
+            Some(Ok((id, ()))) => drop(self.under_way.remove(&id)),
             Some(Err(error)) => {
-                let lease = self.leases.remove(&error.id());
+                let lease = self.under_way.remove(&error.id()).map(|execution| execution.lease);
                 self.panicked.extend(lease.filter(|_| error.is_panic()));
             }
         }
@@ -109,7 +147,7 @@ impl Dispatcher {
     /// Ends whatever still runs. Open transactions roll back; leases are handed back at once.
     pub(crate) async fn abandon(mut self) {
         self.executions.shutdown().await;
-        for lease in self.leases.into_values() {
+        for Execution { lease, .. } in self.under_way.into_values() {
             let release =
                 self.store.release(&lease, "runner.stopped", "the runner was stopped", Duration::ZERO);
             let released = timeout(HAND_BACK, release).await;

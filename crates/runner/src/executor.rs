@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -31,6 +32,8 @@ pub(crate) struct Executor {
     store: Store,
     installation: Uuid,
     shutdown: CancellationToken,
+    /// Makes the next heartbeat come at once.
+    beat: Arc<Notify>,
     /// Someone asked for a pause or a cancel.
     interruption: CancellationToken,
     /// A write was given up, and its session is still busy with it.
@@ -60,12 +63,14 @@ impl Executor {
         store: Store,
         installation: Uuid,
         shutdown: CancellationToken,
+        beat: Arc<Notify>,
     ) -> Self {
         Self {
             settings,
             store,
             installation,
             shutdown,
+            beat,
             interruption: CancellationToken::new(),
             abandoned: false,
             counts: Counts::default(),
@@ -94,7 +99,9 @@ impl Executor {
         }
         self.backfill.clone_from(&claim.backfill);
         let store = self.store.clone();
-        let heartbeat = heartbeat::keep(&store, claim.lease, claim.lease_length, self.interruption.clone());
+        let beat = Arc::clone(&self.beat);
+        let heartbeat =
+            heartbeat::keep(&store, claim.lease, claim.lease_length, &beat, self.interruption.clone());
         tokio::select! {
             end = Box::pin(self.attempts(claim)) => end,
             lost = heartbeat => Err(lost),

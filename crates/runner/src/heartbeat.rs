@@ -2,22 +2,24 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::sync::Notify;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use vitrina_core::{Error, Lease};
 use vitrina_store::{Error as StoreError, Store};
 
 /// Raises `interruption` when someone asks for a pause or a cancel, and returns only when the lease is
-/// lost. An unreachable meta-store proves nothing: the fence in every commit decides, so the work may go
+/// lost. `beat` has it look at once: a notification alone proves nothing, it may be of an earlier run. An unreachable meta-store proves nothing: the fence in every commit decides, so the work may go
 /// on until it answers again.
 pub(crate) async fn keep(
     store: &Store,
     lease: Lease,
     length: Duration,
+    beat: &Notify,
     interruption: CancellationToken,
 ) -> Error {
     loop {
-        sleep(length / 3).await;
+        timeout(length / 3, beat.notified()).await.ok();
         match store.renew(&lease).await {
             Ok(pulse) if pulse.interrupted => interruption.cancel(),
             Ok(_) => {}

@@ -7,6 +7,7 @@ mod heartbeat;
 mod manager;
 mod read_ahead;
 mod settings;
+mod silence;
 
 pub use manager::Runner;
 pub use settings::RunnerSettings;

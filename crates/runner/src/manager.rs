@@ -1,19 +1,20 @@
-//! Keeps one runner turning: announce, dispatch, wait for a reason to turn again. A turn never
-//! fails for good: while the meta-store is away the runner waits and goes on by itself.
+//! Keeps one runner turning: look around, request what is due, claim, wait for a reason to turn again.
+//! A turn never fails for good: while the meta-store is away the runner waits and goes on by itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use vitrina_core::{Error, Remedy, Result};
-use vitrina_store::{Store, Wakeups};
+use vitrina_core::{Error, PipelineId, Remedy, Result};
+use vitrina_store::{Store, Wakeup, Wakeups};
 
 use crate::RunnerSettings;
 use crate::dispatcher::Dispatcher;
+use crate::silence::Silence;
 
 #[derive(Debug)]
 pub struct Runner {
@@ -21,33 +22,48 @@ pub struct Runner {
     store: Store,
 }
 
+/// Why the runner turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// A run was requested, or a place has become free.
+    Fill,
+    /// Somebody may want this pipeline's run to stop.
+    Look(PipelineId),
+    /// Time for everything: heartbeat, schedules, silent owners.
+    Round,
+}
+
 impl Runner {
     pub fn new(settings: RunnerSettings, store: Store) -> Self {
         Self { settings: Arc::new(settings), store }
     }
 
-    /// Works until `shutdown`, then finishes the batches under way and gives its pipelines back.
+    /// Works until `shutdown`, or until it is asked to drain, then finishes the batches under way and gives its
+    /// pipelines back.
     pub async fn run(self, shutdown: CancellationToken) -> Result<()> {
-        let mut dispatcher = self.dispatcher(shutdown.child_token()).await?;
+        let stop = shutdown.child_token();
+        let mut dispatcher = self.dispatcher(stop.child_token()).await?;
         self.look_around().await?;
-        let wake = Arc::new(Notify::new());
-        let mut listening = JoinSet::new();
-        listening.spawn(listen(self.wakeups().await?, Arc::clone(&wake)));
-        let mut tick = interval(self.settings.poll_interval);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut wakeups, _listening) = self.listen().await?;
+        let mut silence = Silence::new(Arc::clone(&self.settings), self.store.clone());
         tracing::info!(runner = %self.settings.name, max_concurrent = self.settings.max_concurrent, "the runner is ready");
 
-        while !shutdown.is_cancelled() {
-            tokio::select! {
-                () = shutdown.cancelled() => break,
-                () = self.turn(&mut dispatcher) => {}
+        let (mut turn, mut next_round) = (Turn::Round, Instant::now());
+        while !stop.is_cancelled() {
+            match turn {
+                Turn::Look(pipeline) => dispatcher.look(pipeline),
+                Turn::Fill => self.fill(&mut dispatcher).await,
+                Turn::Round => {
+                    next_round = self.round(&dispatcher, &mut silence, &stop).await;
+                    self.fill(&mut dispatcher).await;
+                }
             }
-            tokio::select! {
-                () = shutdown.cancelled() => {}
-                () = wake.notified() => {}
-                () = dispatcher.one_ended() => {}
-                _ = tick.tick() => {}
-            }
+            turn = tokio::select! {
+                () = stop.cancelled() => break,
+                turn = reason(&mut wakeups) => turn,
+                () = dispatcher.one_ended() => Turn::Fill,
+                () = sleep_until(next_round) => Turn::Round,
+            };
         }
         self.stop(dispatcher).await;
         Ok(())
@@ -66,10 +82,10 @@ impl Runner {
         }
     }
 
-    async fn dispatcher(&self, shutdown: CancellationToken) -> Result<Dispatcher> {
+    async fn dispatcher(&self, stop: CancellationToken) -> Result<Dispatcher> {
         self.store.check_schema().await.map_err(Error::from)?;
         let installation = self.store.installation().await.map_err(Error::from)?;
-        Ok(Dispatcher::new(Arc::clone(&self.settings), self.store.clone(), installation, shutdown))
+        Ok(Dispatcher::new(Arc::clone(&self.settings), self.store.clone(), installation, stop))
     }
 
     /// Announces the runner with what it finds at its connections. A server that is away now may be
@@ -83,28 +99,66 @@ impl Runner {
         }
         let health: BTreeMap<_, _> =
             found.iter().map(|(name, problem)| (name.clone(), problem.as_ref().map(what_is_wrong))).collect();
-        self.store
-            .announce(&self.settings.abilities(), self.settings.max_concurrent, 0)
-            .await
-            .map_err(Error::from)?;
+        self.announce().await.map_err(Error::from)?;
         self.store.note_health(&self.settings.name, &health).await.map_err(Error::from)
     }
 
-    async fn wakeups(&self) -> Result<Wakeups> {
-        self.store.wakeups().await.map_err(Error::from)
+    async fn announce(&self) -> vitrina_store::Result<()> {
+        self.store.announce(&self.settings.abilities(), self.settings.max_concurrent).await
     }
 
-    async fn turn(&self, dispatcher: &mut Dispatcher) {
+    async fn listen(&self) -> Result<(UnboundedReceiver<Wakeup>, JoinSet<()>)> {
+        let wakeups = self.store.wakeups().await.map_err(Error::from)?;
+        let (sender, receiver) = unbounded_channel();
+        let mut listening = JoinSet::new();
+        listening.spawn(forward(wakeups, sender));
+        Ok((receiver, listening))
+    }
+
+    /// Answers when the next one is due.
+    async fn round(
+        &self,
+        dispatcher: &Dispatcher,
+        silence: &mut Silence,
+        stop: &CancellationToken,
+    ) -> Instant {
         self.settings.connections.tidy();
-        let abilities = self.settings.abilities();
-        let announced =
-            self.store.announce(&abilities, self.settings.max_concurrent, dispatcher.active()).await;
-        let turned = match announced {
-            Ok(()) => dispatcher.fill().await,
-            Err(error) => Err(error),
+        let poll = self.settings.poll_interval;
+        let went = async {
+            if self.still_here(dispatcher.active()).await? {
+                tracing::info!("the runner is asked to drain");
+                stop.cancel();
+                return Ok(poll);
+            }
+            silence.end_sessions().await?;
+            match self.store.request_due().await? {
+                0 => {}
+                requested => tracing::info!(requested, "requested scheduled runs"),
+            }
+            Ok::<_, vitrina_store::Error>(
+                self.store.next_alarm().await?.map_or(poll, |alarm| alarm.min(poll)),
+            )
         };
-        if let Err(error) = turned {
-            tracing::warn!(%error, "the meta-store does not answer; the runner goes on trying");
+        let wait = tokio::select! {
+            () = stop.cancelled() => poll,
+            went = went => went.unwrap_or_else(|error| {
+                warn(&error);
+                poll
+            }),
+        };
+        Instant::now() + wait
+    }
+
+    async fn still_here(&self, active: usize) -> vitrina_store::Result<bool> {
+        match self.store.still_here(&self.settings.name, active).await? {
+            Some(drain) => Ok(drain),
+            None => self.announce().await.map(|()| false),
+        }
+    }
+
+    async fn fill(&self, dispatcher: &mut Dispatcher) {
+        if let Err(error) = dispatcher.fill().await {
+            warn(&error);
         }
     }
 
@@ -132,10 +186,24 @@ fn what_is_wrong(error: &Error) -> &'static str {
     if error.remedy == Remedy::Release { "unreachable" } else { "refused" }
 }
 
+fn warn(error: &vitrina_store::Error) {
+    tracing::warn!(%error, "the meta-store does not answer; the runner goes on trying");
+}
+
 /// In a task of its own, because waiting for a notification must not be interrupted half-way.
-async fn listen(mut wakeups: Wakeups, wake: Arc<Notify>) {
+async fn forward(mut wakeups: Wakeups, sender: UnboundedSender<Wakeup>) {
+    while sender.send(wakeups.next().await).is_ok() {}
+}
+
+/// Waits for a wake-up that is a reason to turn.
+async fn reason(wakeups: &mut UnboundedReceiver<Wakeup>) -> Turn {
     loop {
-        wakeups.next().await;
-        wake.notify_one();
+        match wakeups.recv().await {
+            Some(Wakeup::Requested) => return Turn::Fill,
+            Some(Wakeup::Interrupted(pipeline)) => return Turn::Look(pipeline),
+            Some(Wakeup::Round | Wakeup::Anything) => return Turn::Round,
+            Some(Wakeup::Changed) => {}
+            None => std::future::pending().await,
+        }
     }
 }

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
+use uuid::Uuid;
 use vitrina_core::{
     Backfill, Decision, Event, Lease, LeaseToken, Mode, Owner, Pipeline, PipelineId, RunId, Status, Target,
 };
@@ -39,7 +40,33 @@ pub struct Claim {
     pub takeover: bool,
     /// A pause or cancel was asked for before this claim.
     pub interrupted: bool,
+    /// Leases that expired since the last committed batch.
+    pub stalls: i32,
     pub lease_length: Duration,
+}
+
+/// A pipeline whose lease has expired this often without a committed batch in between may be what kills its runners.
+const SUSPECT: i32 = 2;
+/// So often it may do that to a runner that had nothing else to do.
+const LONE_STALLS: i32 = 5;
+
+impl Claim {
+    /// It must be the only pipeline of its runner.
+    pub fn is_suspect(&self) -> bool {
+        self.stalls >= SUSPECT
+    }
+
+    fn is_hopeless(&self) -> bool {
+        self.stalls >= SUSPECT + LONE_STALLS && !self.interrupted
+    }
+}
+
+/// A pipeline whose owner is silent, and who cannot be replaced yet.
+#[derive(Debug, Clone)]
+pub struct Silent {
+    pub pipeline: PipelineId,
+    pub token: LeaseToken,
+    pub connections: Vec<String>,
 }
 
 /// What a heartbeat learns.
@@ -55,8 +82,14 @@ struct Snapshot {
 }
 
 impl Store {
-    /// Takes the pipeline that has waited longest: requested, or left behind by a runner that died.
-    pub async fn claim(&self, runner: &RunnerAbilities, lease_length: Duration) -> Result<Option<Claim>> {
+    /// Takes the pipeline that has waited longest: requested, or left behind by a runner that died. One that may be
+    /// what kills its runners is given to `idle` ones only.
+    pub async fn claim(
+        &self,
+        runner: &RunnerAbilities,
+        lease_length: Duration,
+        idle: bool,
+    ) -> Result<Option<Claim>> {
         loop {
             let owner = Owner::draw();
             let row = sqlx::query(CLAIM)
@@ -65,17 +98,43 @@ impl Store {
                 .bind(&runner.name)
                 .bind(owner.0)
                 .bind(lease_length.as_secs_f64())
+                .bind(idle)
+                .bind(SUSPECT)
                 .fetch_optional(&self.pool)
                 .await?;
             let Some(row) = row else { return Ok(None) };
             let pipeline = PipelineId(row.try_get("id")?);
             let lease = Lease { pipeline, owner, token: LeaseToken(row.try_get("lease_token")?) };
             match read_claim(&row, lease, lease_length) {
+                Ok(claim) if claim.is_hopeless() => {
+                    let message = format!(
+                        "{LONE_STALLS} runners in turn fell silent with this pipeline and nothing else to do"
+                    );
+                    self.fail(&lease, "run.stalled", &message, false).await?
+                }
                 Ok(claim) => return Ok(Some(claim)),
                 // Owned by now, and never to be read by this release: left alone it would be claimed for ever.
                 Err(error) => self.fail(&lease, "run.unreadable", &error.to_string(), false).await?,
             };
         }
+    }
+
+    /// Pipelines with an expired lease that nobody has claimed, of those that this runner could.
+    pub async fn silent(&self, runner: &RunnerAbilities) -> Result<Vec<Silent>> {
+        let rows: Vec<(Uuid, i64, Vec<String>)> = sqlx::query_as(
+            "select id, lease_token, connections_needed from etl.etl_pipelines
+              where status in ('RUNNING', 'PAUSE_REQUESTED') and lease_until < clock_timestamp()
+                and connections_needed <@ $1",
+        )
+        .bind(&runner.connections)
+        .fetch_all(&self.pool)
+        .await?;
+        let silent = |(pipeline, token, connections)| Silent {
+            pipeline: PipelineId(pipeline),
+            token: LeaseToken(token),
+            connections,
+        };
+        Ok(rows.into_iter().map(silent).collect())
     }
 
     /// A heartbeat. An error other than `LeaseLost` says nothing about the lease.
@@ -175,6 +234,7 @@ fn read_claim(row: &PgRow, lease: Lease, lease_length: Duration) -> Result<Claim
         decision: serde_json::from_value(row.try_get::<Option<String>, _>("checkpoint")?.into())?,
         takeover: was != Status::RunRequested.as_str(),
         interrupted: was == Status::PauseRequested.as_str() || row.try_get("cancel_requested")?,
+        stalls: row.try_get("stalls")?,
         lease_length,
     })
 }
@@ -199,6 +259,8 @@ with c as materialized (
        and case status when 'RUN_REQUESTED' then enabled and coalesce(retry_at, '-infinity') <= clock_timestamp()
            else lease_until < clock_timestamp() or lease_until > clock_timestamp() + 2 * lease_length end
        and tasks_needed <@ $1 and connections_needed <@ $2
+       and ($6 or stalls + (status <> 'RUN_REQUESTED')::int < $7 or status = 'PAUSE_REQUESTED'
+            or (select cancel_requested from etl.etl_runs r where r.id = run_id))
      order by requested_at for no key update skip locked limit 1),
 p as (
     update etl.etl_pipelines p
@@ -208,7 +270,7 @@ p as (
            lease_until = clock_timestamp() + $5 * interval '1 second',
            stalls = p.stalls + (c.was <> 'RUN_REQUESTED')::int
       from c where p.id = c.id
-    returning p.id, p.run_id, p.lease_token, c.was),
+    returning p.id, p.run_id, p.lease_token, p.stalls, c.was),
 r as (
     update etl.etl_runs r set status = 'RUNNING', started_at = coalesce(started_at, clock_timestamp())
       from p where r.id = p.run_id and r.status in ('REQUESTED', 'RUNNING')

@@ -11,6 +11,7 @@ mod pipelines;
 mod rejects;
 mod runners;
 mod runs;
+mod schedules;
 mod steps;
 mod wakeups;
 
@@ -23,7 +24,7 @@ use uuid::Uuid;
 
 pub use access::{Role, TokenInfo};
 pub use checkpoints::{CheckpointRecord, StateChange};
-pub use claims::{Claim, Pulse, RunnerAbilities};
+pub use claims::{Claim, Pulse, RunnerAbilities, Silent};
 pub use error::{Error, Result};
 pub use migrations::SchemaState;
 pub use pipelines::{PipelineRecord, PipelineRef};
@@ -31,7 +32,7 @@ pub use rejects::{RejectChoice, RejectCursor, RejectGroup, RejectRecord};
 pub use runners::RunnerRecord;
 pub use runs::{AttemptRecord, RunRecord, StateRecord};
 pub use steps::{RunRequest, StepDone, Trigger};
-pub use wakeups::Wakeups;
+pub use wakeups::{Wakeup, Wakeups};
 
 /// A handle on the meta-store. Clones share one pool.
 #[derive(Debug, Clone)]
@@ -51,7 +52,12 @@ impl Store {
         let options: PgConnectOptions = url.parse().map_err(|_| Error::BadUrl)?;
         let options = options
             .application_name(application)
-            .options([("search_path", "pg_catalog"), ("TimeZone", "UTC")]);
+            // A process that is stopped inside a transaction must not keep a pipeline from being taken over.
+            .options([
+                ("search_path", "pg_catalog"),
+                ("TimeZone", "UTC"),
+                ("idle_in_transaction_session_timeout", "5s"),
+            ]);
         // Once and without the pool, which would ask a closed port again and again until its time is over.
         let first = tokio::time::timeout(PATIENCE, PgConnection::connect_with(&options)).await;
         let first = first.unwrap_or(Err(sqlx::Error::PoolTimedOut));

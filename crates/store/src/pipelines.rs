@@ -43,6 +43,8 @@ pub struct PipelineRecord {
     pub run_id: Option<RunId>,
     pub requested_at: Option<Timestamp>,
     pub retry_at: Option<Timestamp>,
+    pub next_run_at: Option<Timestamp>,
+    pub schedule_error: Option<String>,
     pub paused_by_disable: bool,
     pub pending_request: Option<Value>,
     pub cancel_requested: bool,

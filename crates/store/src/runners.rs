@@ -26,34 +26,51 @@ pub struct RunnerRecord {
 }
 
 impl Store {
-    /// Announces a runner, or tells that it is still there.
-    pub async fn announce(
-        &self,
-        runner: &RunnerAbilities,
-        max_concurrent: usize,
-        active_runs: usize,
-    ) -> Result<()> {
+    /// Announces a runner that starts. A drain that was asked of an earlier one of this name is over.
+    pub async fn announce(&self, runner: &RunnerAbilities, max_concurrent: usize) -> Result<()> {
         sqlx::query(
-            "insert into etl.etl_runners (name, version, host, pid, max_concurrent, active_runs, connections, python_tasks)
-             values ($1, $2, $3, $4, $5, $6, $7, $8)
+            "insert into etl.etl_runners (name, version, host, pid, max_concurrent, connections, python_tasks)
+             values ($1, $2, $3, $4, $5, $6, $7)
              on conflict (name) do update
                 set version = excluded.version, host = excluded.host, pid = excluded.pid, status = 'READY',
-                    max_concurrent = excluded.max_concurrent, active_runs = excluded.active_runs,
+                    max_concurrent = excluded.max_concurrent, active_runs = 0, drain_requested = false,
                     connections = excluded.connections, python_tasks = excluded.python_tasks,
-                    started_at = case when etl_runners.pid = excluded.pid then etl_runners.started_at else clock_timestamp() end,
-                    heartbeat_at = clock_timestamp()",
+                    started_at = clock_timestamp(), heartbeat_at = clock_timestamp()",
         )
         .bind(&runner.name)
         .bind(env!("CARGO_PKG_VERSION"))
         .bind(host())
         .bind(std::process::id() as i32)
         .bind(max_concurrent as i32)
-        .bind(active_runs as i32)
         .bind(&runner.connections)
         .bind(&runner.python_tasks)
         .execute(&self.pool)
         .await?;
         Ok(())
+    }
+
+    /// A runner tells that it is still there; answers whether it shall drain, `None` if it was forgotten meanwhile.
+    pub async fn still_here(&self, runner: &str, active_runs: usize) -> Result<Option<bool>> {
+        let drain = sqlx::query_scalar(
+            "update etl.etl_runners set active_runs = $2, heartbeat_at = clock_timestamp()
+              where name = $1 returning drain_requested",
+        )
+        .bind(runner)
+        .bind(active_runs as i32)
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(drain)
+    }
+
+    /// Asks a runner to hand its pipelines back and stop; one that has stopped is left as it is.
+    pub async fn request_drain(&self, runner: &str) -> Result<Option<RunnerRecord>> {
+        sqlx::query(
+            "update etl.etl_runners set drain_requested = true, status = 'DRAINING' where name = $1 and status <> 'STOPPED'",
+        )
+        .bind(runner)
+        .execute(&self.pool)
+        .await?;
+        Ok(self.runners().await?.into_iter().find(|found| found.name == runner))
     }
 
     /// What a runner found at its connections when it started: what is wrong, or null. Runners that have

@@ -130,7 +130,7 @@ pub(crate) async fn hold(tx: &mut PgConnection, lease: &Lease) -> Result<()> {
     held.map(|_| ()).ok_or(Error::LeaseLost)
 }
 
-async fn step(
+pub(crate) async fn step(
     tx: &mut PgConnection,
     record: PipelineRecord,
     event: Event,

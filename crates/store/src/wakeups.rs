@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use sqlx::postgres::PgListener;
+use uuid::Uuid;
+use vitrina_core::PipelineId;
 
 use crate::{Result, Store};
 
@@ -11,6 +13,21 @@ use crate::{Result, Store};
 #[derive(Debug)]
 pub struct Wakeups {
     listener: PgListener,
+}
+
+/// What somebody ought to look at. A hint, never a fact: it may come late, twice or not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wakeup {
+    /// A run waits for a runner.
+    Requested,
+    /// Somebody wants this pipeline's run to stop.
+    Interrupted(PipelineId),
+    /// A schedule is new, or a runner is asked to drain.
+    Round,
+    /// Some other change of status.
+    Changed,
+    /// Notifications were lost.
+    Anything,
 }
 
 impl Store {
@@ -22,18 +39,28 @@ impl Store {
 }
 
 impl Wakeups {
-    /// The next payload (`<pipeline id> <what>`). A connection that was lost counts as a wake-up:
-    /// what happened meanwhile must be looked up.
-    pub async fn next(&mut self) -> String {
+    /// Waits for the next one.
+    pub async fn next(&mut self) -> Wakeup {
         match self.listener.try_recv().await {
-            Ok(Some(notification)) => notification.payload().to_owned(),
-            Ok(None) => String::new(),
+            Ok(Some(notification)) => read(notification.payload()),
+            Ok(None) => Wakeup::Anything,
             Err(error) => {
                 tracing::warn!(%error, "the meta-store's notifications are interrupted");
                 // Polling goes on meanwhile; without a pause a dead server would be asked in a tight loop.
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                String::new()
+                Wakeup::Anything
             }
         }
+    }
+}
+
+/// `<pipeline id> <what>`, or `DRAIN`.
+fn read(payload: &str) -> Wakeup {
+    let (pipeline, what) = payload.split_once(' ').unwrap_or(("", payload));
+    match (what, Uuid::parse_str(pipeline)) {
+        ("RUN_REQUESTED", _) => Wakeup::Requested,
+        ("PAUSE_REQUESTED" | "CANCEL", Ok(id)) => Wakeup::Interrupted(PipelineId(id)),
+        ("SCHEDULE" | "DRAIN", _) => Wakeup::Round,
+        _ => Wakeup::Changed,
     }
 }

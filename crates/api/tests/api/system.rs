@@ -10,7 +10,7 @@ use crate::app::App;
 async fn health_asks_the_meta_store_and_names_the_runners() {
     let app = App::start().await;
     let runner = RunnerAbilities { name: "r1".to_owned(), ..Default::default() };
-    app.store.announce(&runner, 4, 0).await.unwrap();
+    app.store.announce(&runner, 4).await.unwrap();
     let answer = app.get("/health").await.assert(200);
     let expected = json!({"status": "ok", "meta_store": "ok", "runners": [{"name": "r1", "alive": true}]});
     assert_eq!(answer.body, expected);

@@ -12,10 +12,8 @@ async fn pause_behind_the_first_batch(stage: &Stage, id: vitrina_core::PipelineI
     let gate = stage.db.client().await;
     gate.batch_execute("begin; lock table content.film in access exclusive mode").await.unwrap();
     stage.request(id).await;
-    let waits =
-        "select exists (select from pg_locks where relation = 'content.film'::regclass and not granted)";
-    until(|| stage.db.value::<bool>(waits)).await;
-    stage.change(id, Event::Pause).await;
+    stage.someone_waits_for("content.film").await;
+    stage.pause_unheard(id).await;
     gate.batch_execute("commit").await.unwrap();
     stage.reaches(id, Status::Paused).await;
     shutdown.cancel();

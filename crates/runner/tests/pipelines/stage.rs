@@ -173,6 +173,13 @@ impl Stage {
         self.store.request_change(id, event).await.unwrap();
     }
 
+    /// A pause whose notification is lost: the runner learns of it when it commits its batch.
+    pub(crate) async fn pause_unheard(&self, id: PipelineId) {
+        self.db.execute("alter table etl.etl_pipelines disable trigger tell_status").await;
+        self.change(id, Event::Pause).await;
+        self.db.execute("alter table etl.etl_pipelines enable trigger tell_status").await;
+    }
+
     /// Requests a run and executes it to its end.
     pub(crate) async fn run(&self, id: PipelineId) -> RunRecord {
         let run = self.request(id).await;
@@ -242,8 +249,14 @@ impl Stage {
 
     /// Returns when some session waits for a lock on the mart.
     pub(crate) async fn someone_waits_for_the_mart(&self) {
-        let waiting = "select exists (select from pg_locks where relation = 'analytics.film'::regclass and not granted)";
-        until(|| self.db.value::<bool>(waiting)).await;
+        self.someone_waits_for("analytics.film").await;
+    }
+
+    pub(crate) async fn someone_waits_for(&self, table: &str) {
+        let waiting = format!(
+            "select exists (select from pg_locks where relation = '{table}'::regclass and not granted)"
+        );
+        until(|| self.db.value::<bool>(&waiting)).await;
     }
 
     pub(crate) async fn reaches(&self, id: PipelineId, status: Status) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use vitrina_core::{Event, RunStatus, Status};
-use vitrina_store::Error;
+use vitrina_store::{Error, Wakeup};
 
 use crate::stage::{LEASE, Stage, pipeline, runner, ten_rows};
 
@@ -21,7 +21,7 @@ async fn many_claimers_never_get_the_same_pipeline() {
         let store = stage.store.clone();
         claimers.spawn(async move {
             let mut claimed = Vec::new();
-            while let Some(claim) = store.claim(&runner(&format!("r{number}")), LEASE).await.unwrap() {
+            while let Some(claim) = store.claim(&runner(&format!("r{number}")), LEASE, true).await.unwrap() {
                 claimed.push(claim.lease.pipeline);
             }
             claimed
@@ -42,7 +42,7 @@ async fn a_runner_claims_only_what_it_can_run() {
     assert!(stage.claim().await.is_none());
     let mut able = runner("able");
     able.connections.push("warehouse".into());
-    assert!(stage.store.claim(&able, LEASE).await.unwrap().is_some());
+    assert!(stage.store.claim(&able, LEASE, true).await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn a_request_wakes_whoever_listens() {
     let id = stage.create("film_dim").await;
     let mut wakeups = stage.store.wakeups().await.unwrap();
     stage.request(id).await;
-    assert_eq!(wakeups.next().await, format!("{id} RUN_REQUESTED"));
+    assert_eq!(wakeups.next().await, Wakeup::Requested);
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ impl Stage {
     }
 
     pub(crate) async fn claim(&self) -> Option<Claim> {
-        self.store.claim(&runner("tester"), LEASE).await.unwrap()
+        self.store.claim(&runner("tester"), LEASE, true).await.unwrap()
     }
 
     /// Asks for a run and claims it.

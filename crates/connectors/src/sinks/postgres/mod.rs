@@ -136,7 +136,7 @@ struct Passed {
 impl Sink for PostgresSink {
     async fn seal(&mut self, lease: &Lease, state: State) -> Result<State> {
         // What an older owner left open would hold locks on the mart's rows.
-        self.session.end_older(lease).await?;
+        self.session.end_older(lease.pipeline, lease.token).await?;
         let state = self.fence.seal(&self.session, lease, state).await?;
         self.refused = Refused::of(self.fence.ledger().open_rejects(lease).await?);
         self.loads.resume(&self.session, state).await

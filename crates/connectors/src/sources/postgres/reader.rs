@@ -65,7 +65,7 @@ impl Reader {
         refuse(&vitrina_guard::check(&sql, &connection.allowed_schemas))?;
         let session = connect(connection, order.lease).await?;
         if order.takeover {
-            session.end_older(order.lease).await?;
+            session.end_older(order.lease.pipeline, order.lease.token).await?;
         }
         let described = describe(&session, &sql).await?;
         let columns: Vec<Column> =
