@@ -13,6 +13,9 @@ pub(crate) enum Error {
     Store(StoreError),
     NoSuchPipeline(String),
     NoSuchRun(String),
+    NoSuchRunner(String),
+    /// It has stopped, or has not been heard of for a while.
+    RunnerGone,
     /// The pipeline cannot be deleted while a run is open.
     StillActive,
     /// Another request than this one already waits for the end of the active run.
@@ -63,6 +66,8 @@ impl Error {
             Self::Store(error) => of_store(error),
             Self::NoSuchPipeline(name) => of_store(StoreError::NoSuchPipeline(name)),
             Self::NoSuchRun(id) => Problem::new(S::NOT_FOUND, "run.not_found", &format!("there is no run {id}")),
+            Self::NoSuchRunner(name) => Problem::new(S::NOT_FOUND, "runner.not_found", &format!("there is no runner {name:?}")).hint("GET /runners lists them"),
+            Self::RunnerGone => Problem::new(S::CONFLICT, "runner.gone", "the runner has stopped or is silent").hint("its pipelines are taken over by others as soon as its leases have expired"),
             Self::StillActive => Problem::new(S::CONFLICT, "pipeline.active", "a run is active").hint("wait for it, or cancel it"),
             Self::LineTaken => Problem::new(S::CONFLICT, "pipeline.pending", "another request already waits for the end of the active run").hint("ask again once the active run has ended"),
             Self::NoRejects => Problem::new(S::CONFLICT, "rejects.none", "the pipeline has no open reject that was chosen").hint("GET …/rejects lists those it has; one closes by itself when its key succeeds or leaves the source"),

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backfill, changelog, completions, config, demo, doctor, mart, rejects, roles, run, runs, serve, state,
-    status, up, validate,
+    backfill, changelog, completions, config, demo, doctor, mart, rejects, roles, run, runners, runs, serve,
+    state, status, up, validate,
 };
 use crate::output::Format;
 
@@ -63,6 +63,10 @@ pub(crate) enum Command {
     Serve(serve::Args),
     /// Execute pipelines
     Runner,
+    /// Who executes pipelines
+    Runners,
+    /// Ask a runner to hand its pipelines back and stop; others go on with them
+    Drain(runners::Drain),
     /// Migrate, then serve the API and execute pipelines in one process
     Up(up::Args),
     /// Bring the meta-store's schema up to this release

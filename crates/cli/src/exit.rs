@@ -54,9 +54,12 @@ impl Exit {
     }
 }
 
+/// A name that was typed and that there is not.
+const NO_SUCH_THING: [&str; 2] = [client::NO_SUCH_PIPELINE, "runner.not_found"];
+
 fn of_client(error: &client::Error) -> Exit {
     match error {
-        client::Error::Refused(problem) if problem.code == client::NO_SUCH_PIPELINE => Exit::Usage,
+        client::Error::Refused(problem) if NO_SUCH_THING.contains(&problem.code.as_str()) => Exit::Usage,
         client::Error::Refused(problem) => match problem.status {
             400 | 405 | 413 | 415 | 422 => Exit::Usage,
             401 | 403 | 429 | 502..=504 => Exit::Refused,

@@ -55,7 +55,12 @@ impl Services {
         store.check_schema().await?;
         let runner = Runner::new(runner(settings), store);
         let shutdown = self.shutdown.clone();
-        self.running.spawn(async move { Ok(runner.run(shutdown).await?) });
+        self.running.spawn(async move {
+            runner.run(shutdown.clone()).await?;
+            // Drained: the process ends as if it had been asked by a signal.
+            shutdown.cancel();
+            Ok(())
+        });
         Ok(())
     }
 

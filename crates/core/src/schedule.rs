@@ -69,6 +69,9 @@ fn cron(text: &str) -> Result<Beat, NoSchedule> {
     let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
     let cron = parser.parse(pattern.trim());
     let cron = cron.map_err(|error| NoSchedule(format!("{pattern:?} is no cron pattern: {error}")))?;
+    if cron.find_next_occurrence(&Timestamp::UNIX_EPOCH.to_zoned(zone.clone()), true).is_err() {
+        return Err(NoSchedule(format!("{pattern:?} never comes")));
+    }
     Ok(Beat::Cron(Box::new(cron), zone))
 }
 

@@ -16,6 +16,7 @@ use vitrina_core::{
 use vitrina_store::{Claim, Store};
 
 use crate::RunnerSettings;
+use crate::conclusion::{Conclusion, jittered};
 use crate::heartbeat;
 use crate::read_ahead::{Ahead, ReadAhead, millis};
 
@@ -25,7 +26,10 @@ const RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), 
 /// must be read again, so the next run starts it anew.
 const CONDEMNED: [&str; 4] =
     ["sink.delete_limit", "sink.source_empty", "sink.staging_lost", "changelog.pruned"];
-const LONGEST_RELEASE: Duration = Duration::from_secs(300);
+
+pub(crate) fn is_condemned(error: &Error) -> bool {
+    CONDEMNED.contains(&error.code)
+}
 
 pub(crate) struct Executor {
     settings: Arc<RunnerSettings>,
@@ -44,7 +48,7 @@ pub(crate) struct Executor {
 }
 
 /// Why the batches stopped.
-enum End {
+pub(crate) enum End {
     Data,
     Interrupted,
     Shutdown,
@@ -86,7 +90,8 @@ impl Executor {
             let started = Instant::now();
             tracing::info!(mode = %claim.mode, token = %claim.lease.token, takeover = claim.takeover, "run started");
             let end = self.run(&claim).await;
-            self.conclude(&claim, end, started).await;
+            let conclusion = Conclusion { store: &self.store, claim: &claim, shutdown: &self.shutdown };
+            conclusion.reach(&end, self.counts, started).await;
         }
         .instrument(span)
         .await;
@@ -120,7 +125,7 @@ impl Executor {
             if self.counts.read > before {
                 retries = RETRIES.into_iter();
             }
-            let Some(wait) = retries.next() else { return Err(error) };
+            let Some(wait) = retries.next().map(jittered) else { return Err(error) };
             tracing::warn!(error_code = error.code, %error, ?wait, "an attempt failed and will be repeated");
             self.store
                 .retry(&claim.lease, &self.settings.name, claim.run, error.code, &error.to_string())
@@ -136,7 +141,7 @@ impl Executor {
     async fn attempt(&mut self, claim: &Claim) -> Result<End> {
         let Some(mut stations) = self.open(claim).await? else { return Ok(End::Data) };
         let end = self.batches(claim, &mut stations).await;
-        let condemned = matches!(&end, Err(error) if CONDEMNED.contains(&error.code));
+        let condemned = matches!(&end, Err(error) if is_condemned(error));
         let cancelled = matches!(end, Ok(End::Interrupted)) && self.is_cancelled(claim).await;
         if condemned || (cancelled && !self.abandoned) {
             // Only space depends on it: the next load of this pipeline clears up as well.
@@ -293,56 +298,6 @@ impl Executor {
             batch_ms = millis(started.elapsed()),
             "batch done"
         );
-    }
-
-    /// Tells the meta-store how the run ended, by what happens next.
-    async fn conclude(&self, claim: &Claim, end: Result<End>, started: Instant) {
-        let lease = &claim.lease;
-        let told = match &end {
-            Ok(End::Data) => self.store.finish(lease).await.map(Some),
-            Ok(End::Interrupted) => self.store.interrupt(lease).await.map(Some),
-            Ok(End::Shutdown) => self
-                .store
-                .release(lease, "runner.stopped", "the runner was stopped", Duration::ZERO)
-                .await
-                .map(Some),
-            Err(error) => self.conclude_error(claim, error).await,
-        };
-        let (rows_read, rows_written, run_ms) =
-            (self.counts.read, self.counts.written(), millis(started.elapsed()));
-        match told {
-            Ok(Some(done)) => {
-                tracing::info!(status = %done.pipeline.status, rows_read, rows_written, run_ms, "run ended");
-            }
-            Ok(None) => tracing::warn!(rows_read, rows_written, run_ms, "run left to its new owner"),
-            Err(error) => {
-                tracing::error!(%error, "the end of the run could not be recorded; its lease will expire");
-            }
-        }
-    }
-
-    async fn conclude_error(
-        &self,
-        claim: &Claim,
-        error: &Error,
-    ) -> vitrina_store::Result<Option<vitrina_store::StepDone>> {
-        let (lease, text) = (&claim.lease, error.to_string());
-        match error.remedy {
-            Remedy::StandDown => {
-                tracing::warn!(error_code = error.code, "the lease is lost: {text}");
-                Ok(None)
-            }
-            Remedy::Release => {
-                let releases = self.store.releases(lease.pipeline).await?;
-                let wait = LONGEST_RELEASE.min(Duration::from_secs(1 << releases.min(9)));
-                tracing::warn!(error_code = error.code, ?wait, "the pipeline is given back: {text}");
-                self.store.release(lease, error.code, &text, wait).await.map(Some)
-            }
-            Remedy::Retry | Remedy::FixConfiguration | Remedy::ReportBug => {
-                tracing::error!(error_code = error.code, "the run failed: {text}");
-                self.store.fail(lease, error.code, &text, CONDEMNED.contains(&error.code)).await.map(Some)
-            }
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The data plane. Read it top-down: the manager keeps the runner alive and turning, the dispatcher
 //! claims pipelines, the executor takes one batch after another from source to checkpoint.
 
+mod conclusion;
 mod dispatcher;
 mod executor;
 mod heartbeat;

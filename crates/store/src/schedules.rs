@@ -79,7 +79,7 @@ async fn set_next(connection: &mut PgConnection, due: &Due) -> Result<()> {
     let (next, error) = match due.schedule.parse::<Schedule>() {
         Ok(schedule) => match schedule.next(due.id, due.now) {
             Some(next) => (Some(next.to_string()), None),
-            None => (None, Some("no such time ever comes".to_owned())),
+            None => (None, Some("its times are over".to_owned())),
         },
         Err(error) => (None, Some(error.to_string())),
     };

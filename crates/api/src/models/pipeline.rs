@@ -26,6 +26,10 @@ pub(crate) struct PipelineSummary {
     /// Where the rows go: the last task's own target, else `target_table`.
     target: String,
     schedule_interval: Option<String>,
+    /// When it runs next by itself; null until a runner has looked at its schedule, and while it is disabled.
+    next_run_at: Option<Timestamp>,
+    /// Why its schedule says nothing.
+    schedule_error: Option<String>,
     /// The open run.
     active_run: Option<Uuid>,
     /// The newest run, open or closed.
@@ -49,6 +53,8 @@ impl From<PipelineRecord> for PipelineSummary {
             enabled: record.config.enabled,
             mode: record.config.mode,
             schedule_interval: record.config.schedule_interval,
+            next_run_at: record.next_run_at,
+            schedule_error: record.schedule_error,
             active_run: record.run_id.map(|run| run.0),
             last_run: record.last_run.map(Run::from),
             version: record.version,
@@ -127,6 +133,10 @@ pub(crate) struct PipelineStatus {
     pending: bool,
     /// When a run that was given back for want of a connection is tried again.
     retry_at: Option<Timestamp>,
+    /// When it runs next by itself.
+    next_run_at: Option<Timestamp>,
+    /// Why its schedule says nothing.
+    schedule_error: Option<String>,
     active_run: Option<Run>,
     /// The newest run, open or closed.
     last_run: Option<Run>,
@@ -151,6 +161,8 @@ impl From<PipelineRecord> for PipelineStatus {
             cancel_requested: record.cancel_requested,
             pending: record.pending_request.is_some(),
             retry_at: record.retry_at,
+            next_run_at: record.next_run_at,
+            schedule_error: record.schedule_error,
             active_run: record.last_run.clone().filter(open).map(Run::from),
             last_run: record.last_run.map(Run::from),
             name: record.config.name,

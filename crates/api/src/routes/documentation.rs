@@ -82,6 +82,8 @@ problems! {
     Forbidden = "403" "`access.forbidden`, `access.host`, `access.origin`",
     NoPipeline = "404" "`pipeline.not_found`",
     NoRun = "404" "`run.not_found`",
+    NoRunner = "404" "`runner.not_found`",
+    RunnerGone = "409" "`runner.gone`",
     NameTaken = "409" "`pipeline.name_taken`",
     StillActive = "409" "`pipeline.active`",
     BadState = "400" "`request.json`, `request.body`, `request.header`",

@@ -51,6 +51,7 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Operator, routes!(rejects::retry)))        // POST   /pipelines/{p}/rejects/retry
         .routes(needs(Viewer,   routes!(runs::show)))            // GET    /runs/{id}?wait=
         .routes(needs(Viewer,   routes!(system::runners)))       // GET    /runners
+        .routes(needs(Operator, routes!(system::drain)))         // POST   /runners/{name}/drain
         .routes(needs(Viewer,   routes!(documentation::show)))   // GET    /openapi.json
         .routes(routes!(system::health))                         // GET    /health
         .routes(routes!(system::live))                           // GET    /health/live

@@ -1,10 +1,12 @@
 //! What the installation says about itself. Probes need no token.
 
-use axum::Json;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Html;
+use axum::{Extension, Json};
 
+use super::documentation::{NoRunner, RunnerGone};
+use crate::access::Actor;
 use crate::app::App;
 use crate::error::Result;
 use crate::models::{Health, Live, Page, Runner, Version};
@@ -20,6 +22,21 @@ pub(super) async fn welcome() -> Html<&'static str> {
     responses((status = 200, body = Page<Runner>)))]
 pub(super) async fn runners(State(app): State<App>) -> Result<Json<Page<Runner>>> {
     Ok(Json(Page::whole(system::runners(&app).await?)))
+}
+
+/// Ask a runner to stop
+///
+/// It finishes the batches under way, hands its pipelines back and ends its process. Other runners go on with them.
+#[utoipa::path(post, path = "/runners/{name}/drain", tag = "system", operation_id = "drain_runner",
+    params(("name" = String, Path, description = "its name")),
+    responses((status = 202, body = Runner), NoRunner, RunnerGone))]
+pub(super) async fn drain(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    Path(name): Path<String>,
+) -> Result<(StatusCode, Json<Runner>)> {
+    let runner = system::drain(&app, &actor, &name).await?;
+    Ok((StatusCode::ACCEPTED, Json(runner.into())))
 }
 
 /// Does the meta-store answer, and who is there to work?

@@ -16,11 +16,21 @@ impl App {
         before: Option<Value>,
         after: Option<Value>,
     ) {
+        self.audit_of(actor, action, &format!("pipeline {pipeline}"), before, after).await;
+    }
+
+    pub(super) async fn audit_of(
+        &self,
+        actor: &Actor,
+        action: &str,
+        subject: &str,
+        before: Option<Value>,
+        after: Option<Value>,
+    ) {
         let Actor { name: actor, request_id } = actor;
-        let subject = format!("pipeline {pipeline}");
-        tracing::info!(actor, action, %pipeline, "changed");
-        if let Err(error) = self.store.audit(actor, request_id, action, &subject, before, after).await {
-            tracing::error!(%error, actor, action, %pipeline, "the audit misses this change");
+        tracing::info!(actor, action, subject, "changed");
+        if let Err(error) = self.store.audit(actor, request_id, action, subject, before, after).await {
+            tracing::error!(%error, actor, action, subject, "the audit misses this change");
         }
     }
 }

@@ -39,6 +39,28 @@ async fn a_pipeline_says_how_it_is_read_first_loaded_and_how_many_rows_may_be_re
 }
 
 #[tokio::test]
+async fn a_schedule_is_checked_when_it_is_saved_and_shown_with_its_next_run() {
+    let app = App::start().await;
+    let mut body = json!({"name": "films", "target_table": "analytics.film_dim", "source_query": QUERY,
+                          "schedule_interval": "every now and then"});
+    let answer = app.post_json("/pipelines", &body).await.assert_problem(422, "pipeline.invalid");
+    assert_eq!(answer.faults(), [("/schedule_interval", "pipeline.schedule")]);
+    body["schedule_interval"] = json!("CRON_TZ=Europe/Berlin 0 3 * * *");
+    app.post_json("/pipelines", &body).await.assert(201);
+    assert_eq!(app.get("/pipelines/films").await.body["next_run_at"], Value::Null);
+    app.store.request_due().await.unwrap();
+    for path in ["/pipelines/films", "/pipelines/films/status"] {
+        let shown = app.get(path).await.assert(200).body;
+        let next: jiff::Timestamp = shown["next_run_at"].as_str().unwrap().parse().unwrap();
+        assert!(next > jiff::Timestamp::now() && shown["schedule_error"].is_null(), "{shown}");
+    }
+    app.database.execute("update etl.etl_pipelines set schedule_interval = 'often'").await;
+    app.store.request_due().await.unwrap();
+    let shown = app.get("/pipelines/films/status").await.body;
+    assert!(shown["schedule_error"].as_str().unwrap().contains("no length of time"), "{shown}");
+}
+
+#[tokio::test]
 async fn a_pipeline_is_found_by_id_and_by_name_at_every_spelling_of_its_path() {
     let app = App::start().await;
     let created = app.create_pipeline("фильмы.v1").await;

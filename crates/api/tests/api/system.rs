@@ -24,6 +24,22 @@ async fn health_asks_the_meta_store_and_names_the_runners() {
 }
 
 #[tokio::test]
+async fn a_runner_is_asked_to_drain_and_one_that_is_gone_cannot_be() {
+    let app = App::start().await;
+    let runner = RunnerAbilities { name: "r1".to_owned(), ..Default::default() };
+    app.store.announce(&runner, 4).await.unwrap();
+    app.post("/runners/r2/drain").await.assert_problem(404, "runner.not_found");
+    let answer = app.post("/api/v1/runners/r1/drain").await.assert(202);
+    assert_eq!((&answer.body["name"], &answer.body["status"]), (&json!("r1"), &json!("DRAINING")));
+    assert_eq!(app.store.still_here("r1", 0).await.unwrap(), Some(true));
+    app.store.farewell("r1").await.unwrap();
+    app.post("/runners/r1/drain").await.assert_problem(409, "runner.gone");
+    let audited: String =
+        app.database.value("select string_agg(action || ' ' || subject, ',') from etl.etl_audit").await;
+    assert_eq!(audited, "runner.drain runner r1");
+}
+
+#[tokio::test]
 async fn health_says_no_when_the_database_is_gone() {
     let app = App::start().await;
     app.get("/health").await.assert(200);

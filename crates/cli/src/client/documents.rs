@@ -68,6 +68,8 @@ pub(crate) struct Pipeline {
     pub(crate) enabled: bool,
     pub(crate) mode: Mode,
     pub(crate) target: String,
+    pub(crate) next_run_at: Option<Timestamp>,
+    pub(crate) schedule_error: Option<String>,
     pub(crate) last_run: Option<Run>,
 }
 
@@ -79,6 +81,8 @@ pub(crate) struct PipelineStatus {
     pub(crate) cancel_requested: bool,
     pub(crate) pending: bool,
     pub(crate) retry_at: Option<Timestamp>,
+    pub(crate) next_run_at: Option<Timestamp>,
+    pub(crate) schedule_error: Option<String>,
     pub(crate) last_run: Option<Run>,
 }
 
@@ -170,6 +174,20 @@ pub(crate) struct Accepted {
 pub(crate) struct Health {
     pub(crate) meta_store: String,
     pub(crate) runners: Vec<RunnerPulse>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Runner {
+    pub(crate) name: String,
+    pub(crate) status: String,
+    pub(crate) alive: bool,
+    pub(crate) host: String,
+    pub(crate) pid: i32,
+    pub(crate) version: String,
+    pub(crate) active_runs: u32,
+    pub(crate) max_concurrent: u32,
+    pub(crate) connections: Vec<String>,
+    pub(crate) heartbeat_at: Timestamp,
 }
 
 #[derive(Debug, Deserialize)]

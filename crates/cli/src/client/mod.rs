@@ -76,6 +76,7 @@ impl fmt::Display for Problem {
             hint @ Some(text) if text.contains("VITRINA_API_TOKEN") => hint,
             _ if self.status == 401 => Some("set VITRINA_API_TOKEN to a token of this API"),
             _ if self.code == NO_SUCH_PIPELINE => Some("`vitrina status` lists them"),
+            _ if self.code == "runner.not_found" => Some("`vitrina runners` lists them"),
             hint => hint,
         };
         hint.map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
@@ -197,6 +198,14 @@ impl Client {
         let timeout = PATIENCE + Duration::from_secs(wait_seconds);
         let request = self.request(Method::GET, &["runs", &run.to_string()]).query(&[("wait", wait_seconds)]);
         self.ask(request.timeout(timeout)).await
+    }
+
+    pub(crate) async fn runners(&self) -> Result<Answer<Page<Runner>>> {
+        self.ask(self.request(Method::GET, &["runners"])).await
+    }
+
+    pub(crate) async fn drain(&self, runner: &str) -> Result<Answer<Runner>> {
+        self.ask(self.request(Method::POST, &["runners", runner, "drain"])).await
     }
 
     pub(crate) async fn health(&self) -> Result<Answer<Health>> {

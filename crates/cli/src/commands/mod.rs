@@ -13,6 +13,7 @@ pub(crate) mod rejects;
 pub(crate) mod roles;
 pub(crate) mod run;
 mod runner;
+pub(crate) mod runners;
 pub(crate) mod runs;
 pub(crate) mod serve;
 pub(crate) mod state;
@@ -48,6 +49,8 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Disable(args) => status::change(&args, "disable", &context).await,
         Command::Serve(args) => Box::pin(serve::run(&args, &context)).await,
         Command::Runner => Box::pin(runner::run(&context)).await,
+        Command::Runners => runners::list(&context).await,
+        Command::Drain(args) => runners::drain(&args, &context).await,
         Command::Up(args) => Box::pin(up::run(&args, &context)).await,
         Command::Migrate => migrate::run(&context).await,
         Command::Health => health::run(&context).await,

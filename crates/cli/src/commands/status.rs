@@ -49,9 +49,19 @@ fn listed(pipelines: &[Listed]) -> String {
             pipeline.mode.to_string(),
             pipeline.target.clone(),
             pipeline.last_run.as_ref().map_or_else(|| "never".to_owned(), summary),
+            next_run(pipeline),
         ]
     };
-    output::table(["pipeline", "status", "enabled", "mode", "target", "last run"], pipelines.iter().map(row))
+    let header = ["pipeline", "status", "enabled", "mode", "target", "last run", "next run"];
+    output::table(header, pipelines.iter().map(row))
+}
+
+fn next_run(pipeline: &Listed) -> String {
+    match (&pipeline.schedule_error, pipeline.next_run_at) {
+        (Some(_), _) => "bad schedule".to_owned(),
+        (None, Some(at)) => time(at),
+        (None, None) => "-".to_owned(),
+    }
 }
 
 fn described(status: &PipelineStatus) -> String {
@@ -67,6 +77,12 @@ fn described(status: &PipelineStatus) -> String {
     }
     if let Some(at) = status.retry_at {
         text.push_str(&format!(", tried again at {}", time(at)));
+    }
+    if let Some(at) = status.next_run_at {
+        text.push_str(&format!("\nnext run: {}", time(at)));
+    }
+    if let Some(error) = &status.schedule_error {
+        text.push_str(&format!("\nno next run: {error}"));
     }
     let Some(run) = &status.last_run else { return text + "\nlast run: never" };
     text.push_str(&format!("\nlast run: {}", summary(run)));

@@ -72,6 +72,8 @@ async fn a_stand_of_single_steps_is_operated_from_the_command_line() {
     the_login_of_the_services_migrates_only_what_needs_nothing(&stand).await;
     a_watched_run_can_be_left(&stand, ask).await;
     a_failed_run_ends_with_its_reason(&stand, ask).await;
+    a_schedule_is_shown_and_kept(&stand, ask).await;
+    a_runner_is_drained(&stand, ask);
 
     up.signal(Signal::SIGINT);
     up.ends(0);
@@ -110,6 +112,40 @@ async fn a_watched_run_can_be_left(stand: &Stand, ask: impl Fn(&[&str]) -> Vitri
     ask(&["run", "film_dim_full", "--on-active", "reject"]).refuses(5);
     owner.close().await.unwrap();
     ask(&watch).ends(0);
+}
+
+async fn a_schedule_is_shown_and_kept(stand: &Stand, ask: impl Fn(&[&str]) -> Vitrina) {
+    let mut owner = stand.owner_session().await;
+    let schedule = |text: &str| {
+        format!(
+            "update etl.etl_pipelines set schedule_interval = '{text}' where name = 'film_rating_agg_full'"
+        )
+    };
+    sqlx::raw_sql(sqlx::AssertSqlSafe(schedule("0 3 1 1 *"))).execute(&mut owner).await.unwrap();
+    comes_to_show(&ask, "next run: ");
+    assert!(ask(&["status"]).ends(0).contains("-01-01 03:00"));
+    sqlx::raw_sql(sqlx::AssertSqlSafe(schedule("now and then"))).execute(&mut owner).await.unwrap();
+    comes_to_show(&ask, "no next run: \"now and then\" is no length of time");
+    assert!(ask(&["status"]).ends(0).contains("bad schedule"));
+    owner.close().await.unwrap();
+}
+
+/// The runner looks at a new schedule when it hears of it.
+fn comes_to_show(ask: &impl Fn(&[&str]) -> Vitrina, text: &str) {
+    let shows = || ask(&["status", "film_rating_agg_full"]).ends(0).contains(text);
+    assert!((0..500).any(|_| shows()), "the status never shows {text:?}");
+}
+
+fn a_runner_is_drained(stand: &Stand, ask: impl Fn(&[&str]) -> Vitrina) {
+    let mut runner = stand.vitrina(&["runner"]).variable("VITRINA_RUNNER_NAME", "second").start();
+    runner.says_until("the runner is ready");
+    let listed = ask(&["runners"]).ends(0);
+    assert!(listed.lines().any(|line| line.starts_with("second ") && line.contains("READY")), "{listed}");
+    let drained = ask(&["drain", "second", "--watch", "--timeout", "60s"]).ends(0);
+    assert!(drained.contains("second is STOPPED"), "{drained}");
+    runner.ends(0);
+    assert!(ask(&["drain", "second"]).refuses(5).contains("has stopped or is silent"));
+    assert!(ask(&["drain", "nobody"]).refuses(2).contains("there is no runner \"nobody\""));
 }
 
 async fn a_failed_run_ends_with_its_reason(stand: &Stand, ask: impl Fn(&[&str]) -> Vitrina) {

@@ -101,21 +101,27 @@ async fn one_pipelines_failure_leaves_its_neighbours_alone() {
     assert_eq!(stage.differences().await, 0);
 }
 
+#[rstest]
+#[case::source("content", "source.connection_lost")]
+#[case::mart("marts", "sink.connection_lost")]
 #[tokio::test]
-async fn a_lost_source_gives_the_pipeline_back_instead_of_failing_it() {
+async fn a_lost_connection_gives_the_pipeline_back_instead_of_failing_it(
+    #[case] connection: &str,
+    #[case] code: &str,
+) {
     let stage = Stage::with_films(5).await;
     let id = stage.full(10).await;
     let run = stage.request(id).await;
     let mut settings = stage.settings("cut off");
-    let content = settings.connections.0.get_mut("content").unwrap();
-    content.url = "postgres://someone:secret@127.0.0.1:1/content".into();
+    let lost = settings.connections.0.get_mut(connection).unwrap();
+    lost.url = "postgres://someone:secret@127.0.0.1:1/content".into();
     vitrina_runner::Runner::new(settings, stage.store.clone()).drain().await.unwrap();
     assert_eq!(
         (stage.status(id).await, stage.run_record(run).await.status),
         (Status::RunRequested, RunStatus::Running)
     );
     let attempts = stage.store.attempts(run).await.unwrap();
-    assert_eq!(attempts[0].error_code.as_deref(), Some("source.connection_lost"));
+    assert_eq!(attempts[0].error_code.as_deref(), Some(code));
     assert!(!attempts[0].error.as_ref().unwrap().contains("secret"));
     stage.db.execute("update etl.etl_pipelines set retry_at = now()").await;
     stage.runner().drain().await.unwrap();
@@ -141,6 +147,27 @@ async fn what_may_pass_is_retried_and_each_try_is_recorded() {
     let codes: Vec<_> = attempts.iter().map(|attempt| attempt.error_code.as_deref()).collect();
     assert_eq!(codes, [Some("sink.busy"), Some("sink.busy"), None]);
     assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn what_does_not_pass_fails_after_three_retries_one_two_and_four_seconds_apart() {
+    let stage = Stage::with_films(5).await;
+    let id = stage.full(10).await;
+    stage
+        .db
+        .execute(
+            "create function analytics.refuse() returns trigger language plpgsql as $$ begin
+                 raise 'not now' using errcode = '40001'; end $$;
+             create trigger refuse before insert on analytics.film for each statement execute function analytics.refuse()",
+        )
+        .await;
+    let run = stage.run(id).await;
+    assert_eq!((run.status, run.error_code.as_deref()), (RunStatus::Failed, Some("sink.busy")));
+    let waited = "select (extract(epoch from ended_at - started_at) >= w)::text
+                    from (select *, row_number() over (order by id) - 2 as n from etl.etl_attempts) a
+                    left join unnest(array[1, 2, 4]) with ordinality as w(w, n1) on n1 = n + 1 order by id";
+    let waited = stage.db.texts(waited).await.concat();
+    assert_eq!(waited, [None, Some("true".into()), Some("true".into()), Some("true".into())]);
 }
 
 #[tokio::test]

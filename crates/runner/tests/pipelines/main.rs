@@ -14,6 +14,7 @@ mod loads;
 mod marts;
 mod rejects;
 mod remote;
+mod runners;
 mod sources;
 mod stage;
 mod standby;

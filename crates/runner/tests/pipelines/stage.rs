@@ -152,8 +152,12 @@ impl Stage {
 
     /// A runner at work in the background, and the token that stops it.
     pub(crate) fn start_runner(&self, name: &str) -> (JoinSet<()>, CancellationToken) {
+        self.start(self.settings(name))
+    }
+
+    pub(crate) fn start(&self, settings: RunnerSettings) -> (JoinSet<()>, CancellationToken) {
         let shutdown = CancellationToken::new();
-        let runner = Runner::new(self.settings(name), self.store.clone());
+        let runner = Runner::new(settings, self.store.clone());
         let mut tasks = JoinSet::new();
         let token = shutdown.clone();
         tasks.spawn(async move { runner.run(token).await.unwrap() });

@@ -185,3 +185,98 @@ async fn a_run_that_this_release_cannot_read_fails_and_does_not_block_the_queue(
     assert_eq!(stage.claim().await.unwrap().lease.pipeline, good);
     assert_eq!(stage.status(broken).await, Status::Failed);
 }
+
+/// Claims it again after its lease has expired, as a runner with or without other work.
+async fn take_over(stage: &Stage, idle: bool) -> Option<vitrina_store::Claim> {
+    stage.expire_leases().await;
+    stage.store.claim(&runner("tester"), LEASE, idle).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_pipeline_whose_runners_fall_silent_is_given_to_idle_ones_and_fails_after_five_of_them() {
+    let stage = Stage::new().await;
+    let id = stage.create("killer").await;
+    let first = stage.begin(id).await;
+    let second = take_over(&stage, false).await.expect("one stall proves nothing");
+    assert!(!first.is_suspect() && !second.is_suspect());
+    assert!(take_over(&stage, false).await.is_none(), "a runner with other work leaves it alone");
+    for _ in 0..5 {
+        assert!(take_over(&stage, true).await.expect("an idle runner takes it").is_suspect());
+    }
+    assert!(take_over(&stage, true).await.is_none());
+    let run = stage.run(first.run).await;
+    assert_eq!((stage.status(id).await, run.error_code.as_deref()), (Status::Failed, Some("run.stalled")));
+    assert!(!stage.begin(id).await.is_suspect(), "asked for anew, it is trusted anew");
+}
+
+#[tokio::test]
+async fn a_committed_batch_clears_a_pipeline_of_suspicion() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    stage.begin(id).await;
+    take_over(&stage, true).await.unwrap();
+    let suspect = take_over(&stage, true).await.unwrap();
+    assert!(suspect.is_suspect());
+    stage.commit(&suspect.lease, 0, &ten_rows()).await.unwrap();
+    assert!(take_over(&stage, false).await.is_some_and(|claim| claim.stalls == 1));
+}
+
+#[tokio::test]
+async fn a_suspect_that_is_only_to_stop_needs_no_idle_runner() {
+    for (event, status) in [(Event::Pause, Status::Paused), (Event::Cancel, Status::Idle)] {
+        let stage = Stage::new().await;
+        let id = stage.create("film_dim").await;
+        stage.begin(id).await;
+        stage.db.execute("update etl.etl_pipelines set stalls = 7").await;
+        stage.store.request_change(id, event).await.unwrap();
+        let claim = take_over(&stage, false).await.expect("it is only to stop");
+        stage.store.interrupt(&claim.lease).await.unwrap();
+        assert_eq!(stage.status(id).await, status);
+    }
+}
+
+#[tokio::test]
+async fn silent_owners_are_those_whose_pipelines_nobody_has_claimed() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    let claim = stage.begin(id).await;
+    assert!(stage.store.silent(&runner("tester")).await.unwrap().is_empty());
+    stage.expire_leases().await;
+    let silent = stage.store.silent(&runner("tester")).await.unwrap();
+    assert_eq!((silent[0].pipeline, silent[0].token), (id, claim.lease.token));
+    assert_eq!(silent[0].connections, ["cinema", "marts"]);
+    stage.claim().await.unwrap();
+    assert!(stage.store.silent(&runner("tester")).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_runner_is_told_to_drain_until_one_of_its_name_starts_anew() {
+    let stage = Stage::new().await;
+    assert_eq!(stage.store.still_here("tester", 0).await.unwrap(), None, "nobody knows it");
+    stage.store.announce(&runner("tester"), 4).await.unwrap();
+    assert_eq!(stage.store.still_here("tester", 2).await.unwrap(), Some(false));
+    let mut wakeups = stage.store.wakeups().await.unwrap();
+    let asked = stage.store.request_drain("tester").await.unwrap().unwrap();
+    assert_eq!((asked.status.as_str(), asked.active_runs), ("DRAINING", 2));
+    assert_eq!(wakeups.next().await, Wakeup::Round);
+    assert_eq!(stage.store.still_here("tester", 2).await.unwrap(), Some(true));
+    stage.store.farewell("tester").await.unwrap();
+    let stopped = stage.store.request_drain("tester").await.unwrap().unwrap();
+    assert_eq!(stopped.status, "STOPPED", "one that has stopped is left as it is");
+    stage.store.announce(&runner("tester"), 4).await.unwrap();
+    assert_eq!(stage.store.still_here("tester", 0).await.unwrap(), Some(false));
+}
+
+#[tokio::test]
+async fn wakeups_say_what_to_look_at() {
+    let stage = Stage::new().await;
+    let mut wakeups = stage.store.wakeups().await.unwrap();
+    let id = stage.create_scheduled("film_dim", "5m").await;
+    assert_eq!(wakeups.next().await, Wakeup::Round);
+    stage.begin(id).await;
+    assert_eq!((wakeups.next().await, wakeups.next().await), (Wakeup::Requested, Wakeup::Changed));
+    stage.store.request_change(id, Event::Cancel).await.unwrap();
+    assert_eq!(wakeups.next().await, Wakeup::Interrupted(id));
+    stage.store.request_change(id, Event::Pause).await.unwrap();
+    assert_eq!(wakeups.next().await, Wakeup::Interrupted(id));
+}

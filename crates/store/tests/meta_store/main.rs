@@ -9,5 +9,6 @@ mod ledger;
 mod migrations;
 mod refusals;
 mod rejects;
+mod schedules;
 mod stage;
 mod steps;

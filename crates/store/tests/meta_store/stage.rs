@@ -5,9 +5,12 @@ use std::time::Duration;
 use serde_json::json;
 use uuid::Uuid;
 use vitrina_core::{
-    Counts, Event, Lease, Lifecycle, OnActive, Outcome, Pipeline, PipelineId, Reject, RunId, Status,
+    Counts, Effect, Event, Lease, Lifecycle, OnActive, Outcome, Pipeline, PipelineId, Refusal, Reject, RunId,
+    Status,
 };
-use vitrina_store::{Claim, PipelineRecord, PipelineRef, RunRecord, RunRequest, RunnerAbilities, Store};
+use vitrina_store::{
+    Claim, Error, PipelineRecord, PipelineRef, RunRecord, RunRequest, RunnerAbilities, StepDone, Store,
+};
 use vitrina_testbed::Database;
 
 pub(crate) struct Stage {
@@ -97,6 +100,48 @@ impl Stage {
         }
         assert_eq!(self.record(id).await.lifecycle(), wanted);
         (id, lease.filter(|_| wanted.status.is_leased()))
+    }
+
+    /// A runner that finds the pipeline does what a claim leads to.
+    pub(crate) async fn claimed(&self, id: PipelineId) -> Result<StepDone, Error> {
+        self.expire_leases().await;
+        let before = self.record(id).await;
+        match self.claim().await {
+            None => Err(Error::Refusal(Refusal::NotHeld)),
+            Some(claim) if claim.interrupted => self.store.interrupt(&claim.lease).await,
+            Some(claim) => Ok(StepDone {
+                pipeline: self.record(id).await,
+                before: before.lifecycle(),
+                run: Some(claim.run),
+                effect: Effect::default(),
+            }),
+        }
+    }
+
+    /// Its scheduled time has come, and a runner looks.
+    pub(crate) async fn came_due(&self, id: PipelineId) -> Result<StepDone, Error> {
+        let before = self.record(id).await;
+        self.db
+            .execute(&format!("update etl.etl_pipelines set schedule_interval = '1h' where id = '{id}'"))
+            .await;
+        self.make_due(id).await;
+        let requested = self.store.request_due().await?;
+        let pipeline = self.record(id).await;
+        let effect = Effect { open_run: requested == 1, ..Effect::default() };
+        Ok(StepDone { run: pipeline.run_id, pipeline, before: before.lifecycle(), effect })
+    }
+
+    pub(crate) async fn make_due(&self, id: PipelineId) {
+        self.db
+            .execute(&format!(
+                "update etl.etl_pipelines set next_run_at = now() - interval '1 day' where id = '{id}'"
+            ))
+            .await;
+    }
+
+    pub(crate) async fn create_scheduled(&self, name: &str, schedule: &str) -> PipelineId {
+        let config = Pipeline { schedule_interval: Some(schedule.to_owned()), ..pipeline(name) };
+        self.store.create_pipeline(&config).await.unwrap().config.id
     }
 
     /// As if the runner had been silent for longer than its lease.

@@ -1,0 +1,97 @@
+//! Tells the meta-store how a run ended, by what happens next.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use vitrina_core::{Counts, Error, Remedy, Result};
+use vitrina_store::{Claim, Error as StoreError, StepDone, Store};
+
+use crate::executor::{End, is_condemned};
+use crate::read_ahead::millis;
+
+const LONGEST_RELEASE: Duration = Duration::from_secs(300);
+/// How soon a meta-store that was away is asked again.
+const TELL_AGAIN: Duration = Duration::from_millis(300);
+
+/// What the meta-store says to the end of a run; `None` where the run is another runner's by now.
+type Told = vitrina_store::Result<Option<StepDone>>;
+
+pub(crate) struct Conclusion<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) claim: &'a Claim,
+    pub(crate) shutdown: &'a CancellationToken,
+}
+
+impl Conclusion<'_> {
+    pub(crate) async fn reach(&self, end: &Result<End>, counts: Counts, started: Instant) {
+        let told = self.tell_in_time(end).await;
+        let (rows_read, rows_written, run_ms) = (counts.read, counts.written(), millis(started.elapsed()));
+        match told {
+            Ok(Some(done)) => {
+                tracing::info!(status = %done.pipeline.status, rows_read, rows_written, run_ms, "run ended");
+            }
+            Ok(None) | Err(StoreError::LeaseLost) => {
+                tracing::warn!(rows_read, rows_written, run_ms, "run left to its new owner");
+            }
+            Err(error) => {
+                tracing::error!(%error, "the end of the run could not be recorded; its lease will expire");
+            }
+        }
+    }
+
+    /// A meta-store that is away for a moment must not cost the lease: its expiry would count as a stall.
+    async fn tell_in_time(&self, end: &Result<End>) -> Told {
+        let deadline = Instant::now() + self.claim.lease_length;
+        loop {
+            match self.tell(end).await {
+                Err(error) if error.is_connection() || error.is_busy() => {
+                    if Instant::now() > deadline || self.shutdown.is_cancelled() {
+                        return Err(error);
+                    }
+                    tracing::debug!(%error, "the end of the run cannot be recorded yet");
+                    sleep(TELL_AGAIN).await;
+                }
+                told => return told,
+            }
+        }
+    }
+
+    async fn tell(&self, end: &Result<End>) -> Told {
+        let lease = &self.claim.lease;
+        match end {
+            Ok(End::Data) => self.store.finish(lease).await.map(Some),
+            Ok(End::Interrupted) => self.store.interrupt(lease).await.map(Some),
+            Ok(End::Shutdown) => {
+                let reason = "the runner was stopped";
+                self.store.release(lease, "runner.stopped", reason, Duration::ZERO).await.map(Some)
+            }
+            Err(error) => self.tell_error(error).await,
+        }
+    }
+
+    async fn tell_error(&self, error: &Error) -> Told {
+        let (lease, text) = (&self.claim.lease, error.to_string());
+        match error.remedy {
+            Remedy::StandDown => {
+                tracing::warn!(error_code = error.code, "the lease is lost: {text}");
+                Ok(None)
+            }
+            Remedy::Release => {
+                let releases = self.store.releases(lease.pipeline).await?;
+                let wait = jittered(LONGEST_RELEASE.min(Duration::from_secs(1 << releases.min(9))));
+                tracing::warn!(error_code = error.code, ?wait, "the pipeline is given back: {text}");
+                self.store.release(lease, error.code, &text, wait).await.map(Some)
+            }
+            Remedy::Retry | Remedy::FixConfiguration | Remedy::ReportBug => {
+                tracing::error!(error_code = error.code, "the run failed: {text}");
+                self.store.fail(lease, error.code, &text, is_condemned(error)).await.map(Some)
+            }
+        }
+    }
+}
+
+/// Up to a quarter longer, so that those who failed together do not come back together.
+pub(crate) fn jittered(wait: Duration) -> Duration {
+    wait.mul_f64(1.0 + fastrand::f64() / 4.0)
+}

@@ -1,0 +1,174 @@
+//! What is due is requested once, by whichever runner looks first.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use vitrina_core::{Event, PipelineId, Status};
+
+use crate::stage::Stage;
+
+/// How many runs a pipeline has got by its schedule.
+async fn scheduled_runs(stage: &Stage, id: PipelineId) -> i64 {
+    let sql = format!(
+        "select count(*) from etl.etl_runs where pipeline_id = '{id}' and trigger in ('schedule', 'pending')"
+    );
+    stage.db.value(&sql).await
+}
+
+/// Its next time is one that is still to come.
+async fn waits_for_its_time(stage: &Stage, id: PipelineId) -> bool {
+    let sql = format!(
+        "select coalesce(next_run_at > clock_timestamp(), false) from etl.etl_pipelines where id = '{id}'"
+    );
+    stage.db.value(&sql).await
+}
+
+#[tokio::test]
+async fn a_due_pipeline_is_requested_once_by_any_number_of_runners() {
+    let stage = Stage::new().await;
+    for number in 0..30 {
+        let id = stage.create_scheduled(&format!("p{number}"), "5m").await;
+        stage.make_due(id).await;
+    }
+    let mut runners = JoinSet::new();
+    for _ in 0..6 {
+        let store = stage.store.clone();
+        runners.spawn(async move { store.request_due().await.unwrap() });
+    }
+    assert_eq!(runners.join_all().await.iter().sum::<usize>(), 30);
+    let twice: i64 = stage
+        .db
+        .value("select count(*) from (select from etl.etl_runs group by pipeline_id having count(*) > 1) t")
+        .await;
+    assert_eq!((stage.db.value::<i64>("select count(*) from etl.etl_runs").await, twice), (30, 0));
+}
+
+#[tokio::test]
+async fn what_was_missed_is_requested_once_and_the_next_time_is_to_come() {
+    let stage = Stage::new().await;
+    let id = stage.create_scheduled("film_dim", "1s").await;
+    stage.make_due(id).await;
+    assert_eq!(stage.store.request_due().await.unwrap(), 1);
+    let next: f64 = stage
+        .db
+        .value("select extract(epoch from next_run_at - clock_timestamp())::float8 from etl.etl_pipelines")
+        .await;
+    assert!((-1.0..=1.0).contains(&next), "{next} s until the next run");
+    assert_eq!(scheduled_runs(&stage, id).await, 1);
+    assert_eq!(stage.status(id).await, Status::RunRequested);
+}
+
+#[tokio::test]
+async fn a_new_schedule_is_looked_at_and_not_run_at_once() {
+    let stage = Stage::new().await;
+    let id = stage.create_scheduled("film_dim", "0 3 * * *").await;
+    assert_eq!(stage.store.request_due().await.unwrap(), 0);
+    assert!(waits_for_its_time(&stage, id).await);
+    let first = stage.record(id).await.next_run_at;
+
+    stage.db.execute("update etl.etl_pipelines set schedule_interval = '30 4 * * *'").await;
+    assert_eq!(stage.record(id).await.next_run_at, None, "whoever changes it, in psql too");
+    assert_eq!(stage.store.request_due().await.unwrap(), 0);
+    assert_ne!(stage.record(id).await.next_run_at, first);
+    stage.db.execute("update etl.etl_pipelines set schedule_interval = null").await;
+    stage.store.request_due().await.unwrap();
+    assert_eq!(stage.record(id).await.next_run_at, None);
+}
+
+#[tokio::test]
+async fn a_disabled_pipeline_is_never_due_and_does_not_make_up_for_what_it_missed() {
+    let stage = Stage::new().await;
+    let id = stage.create_scheduled("film_dim", "1h").await;
+    stage.make_due(id).await;
+    stage.store.request_change(id, Event::Disable).await.unwrap();
+    assert_eq!(stage.store.request_due().await.unwrap(), 0);
+    assert_eq!(stage.record(id).await.next_run_at, None);
+    stage.store.request_change(id, Event::Enable).await.unwrap();
+    assert_eq!(stage.store.request_due().await.unwrap(), 0);
+    assert!(waits_for_its_time(&stage, id).await);
+}
+
+#[tokio::test]
+async fn paused_and_failed_pipelines_wait_for_a_person_while_their_schedule_goes_on() {
+    let stage = Stage::new().await;
+    let paused = stage.create_scheduled("paused", "1h").await;
+    stage.store.request_change(paused, Event::Pause).await.unwrap();
+    let failed = stage.create_scheduled("failed", "1h").await;
+    let claim = stage.begin(failed).await;
+    stage.store.fail(&claim.lease, "test.fault", "it broke", false).await.unwrap();
+    for (id, status) in [(paused, Status::Paused), (failed, Status::Failed)] {
+        stage.make_due(id).await;
+        assert_eq!(stage.store.request_due().await.unwrap(), 0);
+        assert_eq!((stage.status(id).await, scheduled_runs(&stage, id).await), (status, 0));
+        assert!(waits_for_its_time(&stage, id).await);
+    }
+}
+
+#[tokio::test]
+async fn a_pipeline_that_is_due_while_it_runs_runs_once_more() {
+    let stage = Stage::new().await;
+    let id = stage.create_scheduled("film_dim", "1s").await;
+    let claim = stage.begin(id).await;
+    for _ in 0..3 {
+        stage.make_due(id).await;
+        assert_eq!(stage.store.request_due().await.unwrap(), 0);
+    }
+    stage.store.finish(&claim.lease).await.unwrap();
+    let again = stage.claim().await.expect("one more run");
+    stage.store.finish(&again.lease).await.unwrap();
+    assert_eq!((stage.status(id).await, scheduled_runs(&stage, id).await), (Status::Idle, 1));
+}
+
+#[tokio::test]
+async fn a_schedule_that_says_nothing_is_told_and_holds_up_no_other() {
+    let stage = Stage::new().await;
+    let (bad, never) =
+        (stage.create_scheduled("bad", "often").await, stage.create_scheduled("never", "0 0 30 2 *").await);
+    let good = stage.create_scheduled("good", "5m").await;
+    stage.make_due(good).await;
+    assert_eq!(stage.store.request_due().await.unwrap(), 1);
+    let error = stage.record(bad).await.schedule_error.unwrap();
+    assert!(error.contains("\"often\" is no length of time") && error.contains("such as 5m"), "{error}");
+    assert!(stage.record(never).await.schedule_error.unwrap().contains("never comes"));
+    stage
+        .db
+        .execute(&format!("update etl.etl_pipelines set schedule_interval = '5m' where id = '{bad}'"))
+        .await;
+    stage.store.request_due().await.unwrap();
+    assert_eq!(stage.record(bad).await.schedule_error, None);
+    assert!(waits_for_its_time(&stage, bad).await);
+}
+
+#[tokio::test]
+async fn a_pipeline_that_cannot_be_requested_is_passed_over_until_its_next_time() {
+    let stage = Stage::new().await;
+    let (bad, good) = (stage.create_scheduled("bad", "1h").await, stage.create_scheduled("good", "1h").await);
+    stage
+        .db
+        .execute(&format!("update etl.etl_pipelines set target_table = 'no.such.target' where id = '{bad}'"))
+        .await;
+    stage.make_due(bad).await;
+    stage.make_due(good).await;
+    assert_eq!(stage.store.request_due().await.unwrap(), 1);
+    assert_eq!((stage.status(bad).await, stage.status(good).await), (Status::Idle, Status::RunRequested));
+    assert!(waits_for_its_time(&stage, bad).await);
+}
+
+#[tokio::test]
+async fn the_alarm_is_set_for_whatever_comes_first() {
+    let stage = Stage::new().await;
+    let within = async |seconds: std::ops::Range<u64>| {
+        let alarm = stage.store.next_alarm().await.unwrap().expect("an alarm");
+        assert!(seconds.contains(&alarm.as_secs()), "{alarm:?}");
+    };
+    assert_eq!(stage.store.next_alarm().await.unwrap(), None);
+    let id = stage.create_scheduled("film_dim", "24h").await;
+    stage.db.execute("update etl.etl_pipelines set next_run_at = now() + interval '1 hour'").await;
+    within(3590..3601).await;
+    let claim = stage.begin(id).await;
+    within(20..31).await;
+    stage.store.release(&claim.lease, "t", "t", Duration::from_secs(10)).await.unwrap();
+    within(5..11).await;
+    stage.make_due(id).await;
+    assert!(stage.store.next_alarm().await.unwrap().unwrap() < Duration::from_secs(1), "it is late");
+}
