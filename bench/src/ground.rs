@@ -92,6 +92,19 @@ impl Ground {
         Ok(started.elapsed())
     }
 
+    /// A statement so many times, each by a psql of its own, several at once: the way of jobs without Vitrina.
+    pub(crate) fn jobs(&self, statement: &str, count: usize, at_once: usize) -> Result<Duration> {
+        let psql = psql(&self.cluster).display().to_string();
+        let script = "seq \"$3\" | xargs -P \"$4\" -I{} \"$1\" -X -q -c \"$5\" \"$2\"";
+        let (count, at_once) = (count.to_string(), at_once.to_string());
+        let started = Instant::now();
+        let status = Command::new("bash")
+            .args(["-c", script, "jobs", &psql, &self.url, &count, &at_once, statement])
+            .status()?;
+        ensure!(status.success(), "the jobs of psql failed");
+        Ok(started.elapsed())
+    }
+
     /// Where the server writes its log.
     pub(crate) fn log(&self) -> PathBuf {
         self.cluster.directory().join("log")

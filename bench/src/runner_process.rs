@@ -32,7 +32,6 @@ impl RunnerProcess {
             .env("VITRINA_DATABASE_URL", url)
             .env("VITRINA_CONNECTIONS_CINEMA_URL", source)
             .env("VITRINA_CONNECTIONS_MARTS_URL", url)
-            .env("VITRINA_RUNNER_NAME", "bench")
             .env("VITRINA_LOG_LEVEL", "warn")
             .stdin(Stdio::null())
             .spawn()?;

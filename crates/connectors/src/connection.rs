@@ -209,8 +209,8 @@ pub(crate) fn classify(end: End, connection: &str, error: tokio_postgres::Error)
         "VT001" => Error::lease_lost(),
         "VT002" => Error::checkpoint_moved(),
         "VT004" => Error::fix("rejects.limit", "too many rejects"),
-        // Shutdown, crash recovery, a primary that became a standby, too many connections: it will be back.
-        "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "53300" => {
+        // Shutdown, crash recovery, a primary that became a standby, a full disk, too many connections: it will be back.
+        "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "53100" | "53300" => {
             Error::release(codes[0], message).caused_by(error)
         }
         state if state.starts_with("08") => Error::release(codes[0], message).caused_by(error),

@@ -20,11 +20,13 @@ pub(crate) async fn keep(
 ) -> Error {
     loop {
         timeout(length / 3, beat.notified()).await.ok();
-        match store.renew(&lease).await {
-            Ok(pulse) if pulse.interrupted => interruption.cancel(),
-            Ok(_) => {}
-            Err(StoreError::LeaseLost) => return Error::lease_lost(),
-            Err(error) => tracing::warn!(pipeline_id = %lease.pipeline, %error, "a heartbeat failed"),
+        // An answer that is late says nothing any more, and one that never comes must not be waited for.
+        match timeout(length, store.renew(&lease)).await {
+            Ok(Ok(pulse)) if pulse.interrupted => interruption.cancel(),
+            Ok(Ok(_)) => {}
+            Ok(Err(StoreError::LeaseLost)) => return Error::lease_lost(),
+            Ok(Err(error)) => tracing::warn!(pipeline_id = %lease.pipeline, %error, "a heartbeat failed"),
+            Err(_) => tracing::warn!(pipeline_id = %lease.pipeline, "a heartbeat is not answered"),
         }
     }
 }

@@ -16,6 +16,9 @@ use crate::RunnerSettings;
 use crate::dispatcher::Dispatcher;
 use crate::silence::Silence;
 
+/// A meta-store that says nothing for so long, on a line that is cut without a word, is asked again.
+const UNANSWERED: Duration = Duration::from_secs(15);
+
 #[derive(Debug)]
 pub struct Runner {
     settings: Arc<RunnerSettings>,
@@ -141,10 +144,11 @@ impl Runner {
         };
         let wait = tokio::select! {
             () = stop.cancelled() => poll,
-            went = went => went.unwrap_or_else(|error| {
-                warn(&error);
-                poll
-            }),
+            went = timeout(UNANSWERED, went) => match went {
+                Ok(Ok(wait)) => wait,
+                Ok(Err(error)) => warn(&error, poll),
+                Err(_) => warn(&"no answer in time", poll),
+            },
         };
         Instant::now() + wait
     }
@@ -157,8 +161,11 @@ impl Runner {
     }
 
     async fn fill(&self, dispatcher: &mut Dispatcher) {
-        if let Err(error) = dispatcher.fill().await {
-            warn(&error);
+        match timeout(UNANSWERED, dispatcher.fill()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn(&error, ()),
+            // A claim whose answer was lost is nobody's; its lease will expire.
+            Err(_) => warn(&"no answer in time", ()),
         }
     }
 
@@ -186,8 +193,9 @@ fn what_is_wrong(error: &Error) -> &'static str {
     if error.remedy == Remedy::Release { "unreachable" } else { "refused" }
 }
 
-fn warn(error: &vitrina_store::Error) {
+fn warn<T>(error: &dyn std::fmt::Display, then: T) -> T {
     tracing::warn!(%error, "the meta-store does not answer; the runner goes on trying");
+    then
 }
 
 /// In a task of its own, because waiting for a notification must not be interrupted half-way.

@@ -3,8 +3,10 @@
 
 mod database;
 mod http;
+mod line;
 mod server;
 
 pub use database::Database;
 pub use http::http_client;
+pub use line::Line;
 pub use server::{DATABASE_URL, throwaway_cluster};

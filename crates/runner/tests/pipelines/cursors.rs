@@ -25,13 +25,13 @@ async fn with_new_films(films: i32) -> Stage {
 async fn an_idle_pass_stores_nothing_and_reads_no_row_of_its_window_again() {
     let stage = with_new_films(50).await;
     let id = stage.incremental(20).await;
-    assert_eq!(stage.succeed(id).await.rows_read, 50);
+    assert_eq!(stage.succeed_alone(id).await.rows_read, 50);
     let checkpoint = stage.checkpoint().await;
-    let idle = stage.succeed(id).await;
+    let idle = stage.succeed_alone(id).await;
     assert_eq!((idle.rows_read, idle.batches), (0, 0));
     assert_eq!(stage.checkpoint().await, checkpoint);
     stage.db.execute("update content.film set title = 'New', modified = now() where id = 7").await;
-    assert_eq!(stage.succeed(id).await.rows_read, 1);
+    assert_eq!(stage.succeed_alone(id).await.rows_read, 1);
     assert_eq!(stage.differences().await, 0);
 }
 
@@ -40,9 +40,9 @@ async fn a_row_that_leaves_the_query_is_deleted_when_its_change_is_met() {
     let stage = with_new_films(50).await;
     stage.db.execute("alter table content.film add hidden boolean not null default false").await;
     let id = with_query(&stage, &format!("{QUERY} where not hidden")).await;
-    stage.succeed(id).await;
+    stage.succeed_alone(id).await;
     stage.db.execute("update content.film set hidden = true, modified = now() where id in (3, 4)").await;
-    let run = stage.succeed(id).await;
+    let run = stage.succeed_alone(id).await;
     assert_eq!((run.rows_read, run.rows_deleted), (0, 2));
     assert_eq!(stage.count("analytics.film").await, 48);
 }
@@ -177,14 +177,14 @@ async fn changes_of_watched_tables_recompute_the_rows_that_depend_on_them() {
     ]));
     let query = config["source_query"].as_str().unwrap().to_owned();
     let id = stage.pipeline(config).await;
-    assert_eq!(stage.succeed(id).await.rows_read, 40);
+    assert_eq!(stage.succeed_alone(id).await.rows_read, 40);
     stage.db.execute("update content.rating set score = 9, modified = now() where film_id in (3, 4); insert into content.rating values (5, 9, 1)").await;
-    let run = stage.succeed(id).await;
+    let run = stage.succeed_alone(id).await;
     assert_eq!((run.rows_read, stale(&stage, &query).await), (3, 0), "each film once");
     stage.db.execute("update content.actor set name = 'Changed', modified = now() where id = 2").await;
-    let run = stage.succeed(id).await;
+    let run = stage.succeed_alone(id).await;
     assert_eq!((run.rows_read, run.rows_written, stale(&stage, &query).await), (8, 8, 0));
-    let idle = stage.succeed(id).await;
+    let idle = stage.succeed_alone(id).await;
     assert_eq!((idle.rows_read, idle.batches), (0, 0));
 }
 

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use vitrina_connectors::sinks::{Definition, Kind, Opened, Order};
 use vitrina_core::{PipelineId, Result, RunStatus, Status, TargetName};
-use vitrina_runner::RunnerSettings;
-use vitrina_store::RunnerAbilities;
+use vitrina_runner::{Runner, RunnerSettings};
+use vitrina_store::{RunnerAbilities, Store};
+use vitrina_testbed::Line;
 
 use crate::stage::{Stage, until};
 
@@ -185,5 +188,91 @@ async fn a_runner_outlives_its_database_and_goes_on_by_itself() {
     stage.db.execute("update content.film set title = 'after the crash'").await;
     stage.request(id).await;
     stage.reaches(id, Status::Idle).await;
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_runner_that_is_cut_off_is_replaced_and_works_again_when_it_is_back() {
+    let stage = Stage::with_films(100).await;
+    let id = stage.full(1).await;
+    let line = Line::to(stage.db.url()).await;
+    let mut settings = restless(&stage, "cut off");
+    for connection in settings.connections.0.values_mut() {
+        connection.url = line.url().into();
+    }
+    let store = Store::connect(line.url(), "cut off", 8).await.unwrap();
+    let runner = Runner::new(settings, store);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(runner.run(CancellationToken::new()));
+    let run = stage.request(id).await;
+    until(async || stage.count("etl.etl_batches").await >= 10).await;
+    line.cut();
+
+    let (mut heir, shutdown) = stage.start(restless(&stage, "heir"));
+    stage.reaches(id, Status::Idle).await;
+    let ended = stage.run_record(run).await;
+    assert_eq!((ended.status, ended.rows_read), (RunStatus::Success, 100), "no batch counts twice");
+    assert_eq!(stage.differences().await, 0);
+    shutdown.cancel();
+    heir.join_next().await.unwrap().unwrap();
+
+    stage.db.execute("update content.film set title = 'New'").await;
+    line.mend();
+    let run = stage.request(id).await;
+    stage.reaches(id, Status::Idle).await;
+    assert_eq!(stage.store.attempts(run).await.unwrap()[0].runner, "cut off");
+    assert_eq!(stage.differences().await, 0);
+}
+
+/// A file system of its own, so that it can be full. `None` where this process may not mount one.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// For a server's own user.
+    async fn of(stage: &Stage, size: &str) -> Option<Self> {
+        let directory = tempfile::Builder::new().prefix("vitrina-disk-").tempdir().unwrap();
+        let mounted = command("mount", &["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs", &path(&directory)]);
+        let data: String = stage.db.value("select current_setting('data_directory')").await;
+        (mounted && command("chown", &["--reference", &data, &path(&directory)])).then(|| Self(directory))
+    }
+
+    fn enlarge(&self, size: &str) {
+        assert!(command("mount", &["-o", &format!("remount,size={size}"), &path(&self.0)]));
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        command("umount", &["--lazy", &path(&self.0)]);
+    }
+}
+
+fn path(directory: &tempfile::TempDir) -> String {
+    directory.path().display().to_string()
+}
+
+fn command(program: &str, arguments: &[&str]) -> bool {
+    std::process::Command::new(program).args(arguments).status().is_ok_and(|status| status.success())
+}
+
+#[tokio::test]
+async fn a_full_disk_gives_the_pipeline_back_until_there_is_room_again() {
+    let stage = Stage::on_a_server_of_its_own(20_000).await;
+    let id = stage.full(1000).await;
+    let Some(disk) = SmallDisk::of(&stage, "1m").await else {
+        eprintln!("not tried: this process may not mount a file system");
+        return;
+    };
+    stage.db.execute(&format!("create tablespace small location '{}'", path(&disk.0))).await;
+    stage.db.execute("alter table analytics.film set tablespace small").await;
+    let run = stage.request(id).await;
+    stage.runner().drain().await.unwrap();
+    assert_eq!(stage.status(id).await, Status::RunRequested);
+    let attempts = stage.store.attempts(run).await.unwrap();
+    assert_eq!(attempts[0].error_code.as_deref(), Some("sink.unavailable"), "{:?}", attempts[0].error);
+    disk.enlarge("64m");
+    stage.db.execute("update etl.etl_pipelines set retry_at = now()").await;
+    stage.runner().drain().await.unwrap();
+    assert_eq!(stage.run_record(run).await.status, RunStatus::Success);
     assert_eq!(stage.differences().await, 0);
 }

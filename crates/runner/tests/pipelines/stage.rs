@@ -198,6 +198,15 @@ impl Stage {
         run
     }
 
+    /// As `succeed`, when no transaction is open that is older than the last change: other tests share the server,
+    /// and a fence behind one of theirs rightly has rows read again.
+    pub(crate) async fn succeed_alone(&self, id: PipelineId) -> RunRecord {
+        let written: String = self.db.value("select pg_current_xact_id()::text").await;
+        let alone = format!("select pg_snapshot_xmin(pg_current_snapshot()) > '{written}'::xid8");
+        until(|| self.db.value::<bool>(&alone)).await;
+        self.succeed(id).await
+    }
+
     /// Runs a pipeline that must fail; answers code and message.
     pub(crate) async fn fail(&self, id: PipelineId) -> (String, String) {
         let run = self.run(id).await;
