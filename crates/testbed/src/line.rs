@@ -58,7 +58,10 @@ async fn call(caller: TcpStream, server: SocketAddr, mut is_cut: watch::Receiver
     }
     let Ok(callee) = TcpStream::connect(server).await else { return };
     let ((from_caller, to_caller), (from_callee, to_callee)) = (caller.into_split(), callee.into_split());
-    tokio::join!(carry(from_caller, to_callee, is_cut.clone()), carry(from_callee, to_caller, is_cut.clone()));
+    tokio::join!(
+        carry(from_caller, to_callee, is_cut.clone()),
+        carry(from_callee, to_caller, is_cut.clone())
+    );
 }
 
 async fn carry(

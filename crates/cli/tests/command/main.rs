@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "verbs of tests may fail as loudly as tests")]
 
 mod changelog;
+mod clocks;
 mod demo;
 mod mart;
 mod meta_store;

@@ -7,12 +7,12 @@ use sqlx::{Connection, PgConnection};
 
 use super::{Vitrina, address, place, stand_variables, vitrina};
 
-struct Stand {
+pub(super) struct Stand {
     variables: Vec<(String, String)>,
 }
 
 impl Stand {
-    fn start(directory: &Path) -> Self {
+    pub(super) fn start(directory: &Path) -> Self {
         vitrina(&["demo", "postgres", "start", "--dir", directory.to_str().unwrap()]).ends(0);
         let stand = Self { variables: stand_variables(directory) };
         for step in
@@ -23,7 +23,7 @@ impl Stand {
         stand
     }
 
-    fn vitrina(&self, arguments: &[&str]) -> Vitrina {
+    pub(super) fn vitrina(&self, arguments: &[&str]) -> Vitrina {
         vitrina(arguments).variables(&self.variables)
     }
 
@@ -35,7 +35,7 @@ impl Stand {
         &self.variables.iter().find(|(name, _)| name == "CINEMA_ADMIN_URL").unwrap().1
     }
 
-    async fn owner_session(&self) -> PgConnection {
+    pub(super) async fn owner_session(&self) -> PgConnection {
         PgConnection::connect(self.owner()).await.unwrap()
     }
 }

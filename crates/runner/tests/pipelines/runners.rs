@@ -231,7 +231,8 @@ impl SmallDisk {
     /// For a server's own user.
     async fn of(stage: &Stage, size: &str) -> Option<Self> {
         let directory = tempfile::Builder::new().prefix("vitrina-disk-").tempdir().unwrap();
-        let mounted = command("mount", &["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs", &path(&directory)]);
+        let mounted =
+            command("mount", &["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs", &path(&directory)]);
         let data: String = stage.db.value("select current_setting('data_directory')").await;
         (mounted && command("chown", &["--reference", &data, &path(&directory)])).then(|| Self(directory))
     }
