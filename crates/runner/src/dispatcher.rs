@@ -61,6 +61,11 @@ impl Dispatcher {
         self.executions.len()
     }
 
+    /// Pipelines that others left behind, since the start.
+    pub(crate) fn taken_over(&self) -> u64 {
+        self.taken_over
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.executions.is_empty()
     }

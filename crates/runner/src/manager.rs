@@ -128,7 +128,7 @@ impl Runner {
         self.settings.connections.tidy();
         let poll = self.settings.poll_interval;
         let went = async {
-            if self.still_here(dispatcher.active()).await? {
+            if self.still_here(dispatcher).await? {
                 tracing::info!("the runner is asked to drain");
                 stop.cancel();
                 return Ok(poll);
@@ -153,8 +153,9 @@ impl Runner {
         Instant::now() + wait
     }
 
-    async fn still_here(&self, active: usize) -> vitrina_store::Result<bool> {
-        match self.store.still_here(&self.settings.name, active).await? {
+    async fn still_here(&self, dispatcher: &Dispatcher) -> vitrina_store::Result<bool> {
+        let (active, taken_over) = (dispatcher.active(), dispatcher.taken_over());
+        match self.store.still_here(&self.settings.name, active, taken_over).await? {
             Some(drain) => Ok(drain),
             None => self.announce().await.map(|()| false),
         }

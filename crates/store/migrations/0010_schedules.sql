@@ -22,8 +22,11 @@ create trigger reset_schedule before update of schedule_interval, enabled on etl
 create trigger reset_schedule_of_new before insert on etl.etl_pipelines
     for each row when (new.schedule_interval is not null) execute function etl.reset_schedule();
 
-alter table etl.etl_runners add column drain_requested boolean not null default false;
+alter table etl.etl_runners
+    add column drain_requested boolean not null default false,
+    add column taken_over bigint not null default 0;
 comment on column etl.etl_runners.drain_requested is 'the runner shall hand its pipelines back and stop';
+comment on column etl.etl_runners.taken_over is 'pipelines that others left behind, since it started';
 create function etl.tell_drain() returns trigger language plpgsql as $$
 begin
     perform pg_notify('vitrina', 'DRAIN');

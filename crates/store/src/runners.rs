@@ -16,6 +16,8 @@ pub struct RunnerRecord {
     pub pid: i32,
     pub max_concurrent: i32,
     pub active_runs: i32,
+    /// Pipelines that others left behind, since it started.
+    pub taken_over: i64,
     pub connections: Vec<String>,
     pub python_tasks: Vec<String>,
     pub status: String,
@@ -33,7 +35,7 @@ impl Store {
              values ($1, $2, $3, $4, $5, $6, $7)
              on conflict (name) do update
                 set version = excluded.version, host = excluded.host, pid = excluded.pid, status = 'READY',
-                    max_concurrent = excluded.max_concurrent, active_runs = 0, drain_requested = false,
+                    max_concurrent = excluded.max_concurrent, active_runs = 0, taken_over = 0, drain_requested = false,
                     connections = excluded.connections, python_tasks = excluded.python_tasks,
                     started_at = clock_timestamp(), heartbeat_at = clock_timestamp()",
         )
@@ -50,13 +52,19 @@ impl Store {
     }
 
     /// A runner tells that it is still there; answers whether it shall drain, `None` if it was forgotten meanwhile.
-    pub async fn still_here(&self, runner: &str, active_runs: usize) -> Result<Option<bool>> {
+    pub async fn still_here(
+        &self,
+        runner: &str,
+        active_runs: usize,
+        taken_over: u64,
+    ) -> Result<Option<bool>> {
         let drain = sqlx::query_scalar(
-            "update etl.etl_runners set active_runs = $2, heartbeat_at = clock_timestamp()
+            "update etl.etl_runners set active_runs = $2, taken_over = $3, heartbeat_at = clock_timestamp()
               where name = $1 returning drain_requested",
         )
         .bind(runner)
         .bind(active_runs as i32)
+        .bind(taken_over as i64)
         .fetch_optional(&self.pool)
         .await?;
         Ok(drain)

@@ -13,6 +13,8 @@ pub(crate) struct Runner {
     pid: i32,
     max_concurrent: i32,
     active_runs: i32,
+    /// Pipelines that others left behind, since it started.
+    taken_over: i64,
     connections: Vec<String>,
     python_tasks: Vec<String>,
     /// `READY`, `DRAINING` or `STOPPED`.
@@ -32,6 +34,7 @@ impl From<RunnerRecord> for Runner {
             pid: record.pid,
             max_concurrent: record.max_concurrent,
             active_runs: record.active_runs,
+            taken_over: record.taken_over,
             connections: record.connections,
             python_tasks: record.python_tasks,
             status: record.status,

@@ -31,7 +31,7 @@ async fn a_runner_is_asked_to_drain_and_one_that_is_gone_cannot_be() {
     app.post("/runners/r2/drain").await.assert_problem(404, "runner.not_found");
     let answer = app.post("/api/v1/runners/r1/drain").await.assert(202);
     assert_eq!((&answer.body["name"], &answer.body["status"]), (&json!("r1"), &json!("DRAINING")));
-    assert_eq!(app.store.still_here("r1", 0).await.unwrap(), Some(true));
+    assert_eq!(app.store.still_here("r1", 0, 0).await.unwrap(), Some(true));
     app.store.farewell("r1").await.unwrap();
     app.post("/runners/r1/drain").await.assert_problem(409, "runner.gone");
     let audited: String =

@@ -130,6 +130,41 @@ async fn a_schedule_is_shown_and_kept(stand: &Stand, ask: impl Fn(&[&str]) -> Vi
     owner.close().await.unwrap();
 }
 
+#[tokio::test]
+async fn a_killed_runner_is_replaced_and_its_heir_says_how_many_pipelines_it_took_over() {
+    let (_parent, directory) = place();
+    let stand = Stand::start(&directory);
+    let mut serve = stand.vitrina(&["serve", "--listen", "127.0.0.1:0"]).start();
+    let api = address(serve.says_until("the API listens").last().unwrap());
+    let ask = |arguments: &[&str]| vitrina(arguments).variable("VITRINA_API_URL", format!("http://{api}"));
+    let runner = |name: &str| {
+        let runner = stand.vitrina(&["runner"]).variable("VITRINA_RUNNER_LEASE", "1s");
+        let mut runner = runner.variable("VITRINA_RUNNER_NAME", name).start();
+        runner.says_until("the runner is ready");
+        runner
+    };
+    let mut owner = stand.owner_session().await;
+    sqlx::raw_sql("begin; lock table analytics.film_dim in share mode").execute(&mut owner).await.unwrap();
+    let mut doomed = runner("doomed");
+    ask(&["run", "film_dim_full"]).ends(0);
+    doomed.says_until("run started");
+    doomed.signal(Signal::SIGKILL);
+    let mut heir = runner("heir");
+    let told = heir.says_until("took over pipelines that another runner left behind");
+    let told: serde_json::Value = serde_json::from_str(told.last().unwrap()).unwrap();
+    assert_eq!((&told["pipelines"], &told["level"]), (&1.into(), &"warn".into()));
+    owner.close().await.unwrap();
+    let watched = ask(&["run", "film_dim_full", "--watch", "--timeout", "60s"]).ends(0);
+    assert!(watched.contains("is SUCCESS: 50 rows read"), "the same run: {watched}");
+    let taken_over = || {
+        let runners: serde_json::Value =
+            serde_json::from_str(&ask(&["runners", "-o", "json"]).ends(0)).unwrap();
+        let heir = runners["items"].as_array().unwrap().iter().find(|runner| runner["name"] == "heir");
+        heir.unwrap()["taken_over"] == 1
+    };
+    assert!((0..500).any(|_| taken_over()), "its next heartbeat counts it");
+}
+
 /// The runner looks at a new schedule when it hears of it.
 fn comes_to_show(ask: &impl Fn(&[&str]) -> Vitrina, text: &str) {
     let shows = || ask(&["status", "film_rating_agg_full"]).ends(0).contains(text);

@@ -252,19 +252,19 @@ async fn silent_owners_are_those_whose_pipelines_nobody_has_claimed() {
 #[tokio::test]
 async fn a_runner_is_told_to_drain_until_one_of_its_name_starts_anew() {
     let stage = Stage::new().await;
-    assert_eq!(stage.store.still_here("tester", 0).await.unwrap(), None, "nobody knows it");
+    assert_eq!(stage.store.still_here("tester", 0, 0).await.unwrap(), None, "nobody knows it");
     stage.store.announce(&runner("tester"), 4).await.unwrap();
-    assert_eq!(stage.store.still_here("tester", 2).await.unwrap(), Some(false));
+    assert_eq!(stage.store.still_here("tester", 2, 0).await.unwrap(), Some(false));
     let mut wakeups = stage.store.wakeups().await.unwrap();
     let asked = stage.store.request_drain("tester").await.unwrap().unwrap();
     assert_eq!((asked.status.as_str(), asked.active_runs), ("DRAINING", 2));
     assert_eq!(wakeups.next().await, Wakeup::Round);
-    assert_eq!(stage.store.still_here("tester", 2).await.unwrap(), Some(true));
+    assert_eq!(stage.store.still_here("tester", 2, 0).await.unwrap(), Some(true));
     stage.store.farewell("tester").await.unwrap();
     let stopped = stage.store.request_drain("tester").await.unwrap().unwrap();
     assert_eq!(stopped.status, "STOPPED", "one that has stopped is left as it is");
     stage.store.announce(&runner("tester"), 4).await.unwrap();
-    assert_eq!(stage.store.still_here("tester", 0).await.unwrap(), Some(false));
+    assert_eq!(stage.store.still_here("tester", 0, 0).await.unwrap(), Some(false));
 }
 
 #[tokio::test]
