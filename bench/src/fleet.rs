@@ -1,13 +1,13 @@
 //! Many pipelines and several runners: how fast they are claimed, how fast they run, and how soon a request is served.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_postgres::NoTls;
 use vitrina_core::{OnActive, PipelineId};
-use vitrina_store::{PipelineRef, RunRequest, RunnerAbilities, Store};
+use vitrina_store::{PipelineRef, RunRequest, RunnerAbilities, Store, Terms};
 
 use crate::ground::Ground;
 use crate::report::Measured;
@@ -55,7 +55,7 @@ async fn claims(name: &str, ground: &Ground) -> Result<Measured> {
             let connections = vec!["cinema".to_owned(), "marts".to_owned()];
             let runner = RunnerAbilities { name: "bench".to_owned(), connections, python_tasks: Vec::new() };
             let mut claimed = Vec::new();
-            while let Some(claim) = store.claim(&runner, std::time::Duration::from_secs(60), false).await? {
+            while let Some(claim) = store.claim(&runner, &Terms::busy(Duration::from_secs(60))).await? {
                 claimed.push(claim.lease.pipeline);
             }
             Ok(claimed)
@@ -160,7 +160,7 @@ async fn figures(ground: &Ground, name: &str) -> Result<(f64, i64)> {
                    select distinct on (r.pipeline_id) r.* from etl.etl_runs r join etl.etl_pipelines p on p.id = r.pipeline_id
                     where p.name like $1 || '-%' order by r.pipeline_id, r.requested_at desc)
                select extract(epoch from max(finished_at) - min(started_at))::float8,
-                      (select count(*) from (select from etl.etl_attempts group by run_id having count(*) > 1) t)
+                      (select count(*) from (select from etl.etl_attempts join last on last.id = run_id group by run_id having count(*) > 1) t)
                  from last";
     let row = client.query_one(sql, &[&name]).await?;
     Ok((row.get(0), row.get(1)))

@@ -24,9 +24,15 @@ const RUNNER_SESSIONS: u32 = 4;
 /// A session that hangs must not keep the process.
 const CLOSING: Duration = Duration::from_secs(5);
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Api,
+    Runner,
+}
+
 #[derive(Debug)]
 pub(crate) struct Services {
-    running: JoinSet<Result<()>>,
+    running: JoinSet<Result<Ended>>,
     stores: Vec<Store>,
     shutdown: CancellationToken,
 }
@@ -43,7 +49,10 @@ impl Services {
         let server = Server::bind(api(settings), store).await?;
         let address = server.local_addr();
         let shutdown = self.shutdown.clone();
-        self.running.spawn(async move { Ok(server.serve(shutdown).await?) });
+        self.running.spawn(async move {
+            server.serve(shutdown).await?;
+            Ok(Ended::Api)
+        });
         Ok(address)
     }
 
@@ -56,24 +65,25 @@ impl Services {
         let runner = Runner::new(runner(settings), store);
         let shutdown = self.shutdown.clone();
         self.running.spawn(async move {
-            runner.run(shutdown.clone()).await?;
-            // Drained: the process ends as if it had been asked by a signal.
-            shutdown.cancel();
-            Ok(())
+            runner.run(shutdown).await?;
+            Ok(Ended::Runner)
         });
         Ok(())
     }
 
-    /// Until the shutdown, or until one of them ends by itself, which is a failure.
+    /// Until the shutdown, or until one of them ends by itself. That is a failure, but for a runner that has drained:
+    /// whatever else there is goes on.
     pub(crate) async fn one_ended(&mut self) -> Result<()> {
-        match self.running.join_next().await {
-            Some(ended) => ended?,
-            None => Ok(()),
-        }?;
-        match self.shutdown.is_cancelled() {
-            true => Ok(()),
-            false => Err(Exit::Failed.fault("a service ended by itself\nhint: its log says why")),
+        while let Some(ended) = self.running.join_next().await {
+            match ended?? {
+                _ if self.shutdown.is_cancelled() => return Ok(()),
+                Ended::Runner => {}
+                Ended::Api => {
+                    return Err(Exit::Failed.fault("a service ended by itself\nhint: its log says why"));
+                }
+            }
         }
+        Ok(())
     }
 
     /// Asks all of them to end, and waits for it. No session is left to complain when the database stops next.
@@ -81,7 +91,7 @@ impl Services {
         self.shutdown.cancel();
         let mut outcome = Ok(());
         while let Some(ended) = self.running.join_next().await {
-            outcome = outcome.and(ended?);
+            outcome = outcome.and(ended?.map(drop));
         }
         for store in self.stores {
             let _ = tokio::time::timeout(CLOSING, store.close()).await;

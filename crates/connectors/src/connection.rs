@@ -59,10 +59,13 @@ impl Connections {
         futures_util::future::join_all(probes).await.into_iter().collect()
     }
 
-    /// Ends the sessions of a pipeline's tokens below this one.
-    pub async fn end_older(&self, connection: &str, pipeline: PipelineId, token: LeaseToken) -> Result<()> {
+    /// Ends the sessions of pipelines' tokens below these.
+    pub async fn end_older(&self, connection: &str, leases: &[(PipelineId, LeaseToken)]) -> Result<()> {
         let session = Session::open(self.get(connection)?, End::Sink, "vitrina/silence").await?;
-        session.end_older(pipeline, token).await
+        for (pipeline, token) in leases {
+            session.end_older(*pipeline, *token).await?;
+        }
+        Ok(())
     }
 
     /// Ends sessions that nobody has needed for a while.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use sha2::{Digest, Sha256};
 
 use crate::PipelineId;
@@ -54,7 +54,12 @@ impl FromStr for Schedule {
         };
         let is_cron = beat.starts_with('@') || beat.starts_with(ZONE) || beat.split_whitespace().count() >= 5;
         let beat = if is_cron { cron(beat)? } else { Beat::Every(duration(beat, SHORTEST)?) };
-        Ok(Self { beat, jitter })
+        match beat {
+            Beat::Every(length) if jitter > length => {
+                Err(NoSchedule("the time behind ~ is longer than the interval".to_owned()))
+            }
+            beat => Ok(Self { beat, jitter }),
+        }
     }
 }
 
@@ -77,8 +82,10 @@ fn cron(text: &str) -> Result<Beat, NoSchedule> {
 
 fn duration(text: &str, least: SignedDuration) -> Result<SignedDuration, NoSchedule> {
     let text = text.trim();
-    let duration: SignedDuration =
-        text.parse().map_err(|_| NoSchedule(format!("{text:?} is no length of time")))?;
+    let unreadable = |_| NoSchedule(format!("{text:?} is no length of time"));
+    // Days and weeks are lengths here, not dates.
+    let span: Span = text.parse().map_err(unreadable)?;
+    let duration = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(unreadable)?;
     if !(least..=LONGEST).contains(&duration) {
         return Err(NoSchedule(format!("{text} is too short or too long")));
     }

@@ -29,6 +29,8 @@ fn times(schedule: &str, from: &str, count: usize) -> Vec<String> {
 #[case::seconds("90s")]
 #[case::minutes("5m")]
 #[case::mixed("1h30m")]
+#[case::days("1d")]
+#[case::weeks("2w")]
 #[case::words("2 hours")]
 #[case::iso("PT15M")]
 #[case::cron("*/5 * * * *")]
@@ -52,6 +54,8 @@ fn what_is_a_schedule(#[case] text: &str) {
 #[case::no_such_date("0 0 30 2 *", "never comes")]
 #[case::no_such_zone("CRON_TZ=Moon/Base 0 3 * * *", "no time zone")]
 #[case::no_such_jitter("5m ~soon", "no length of time")]
+#[case::a_month("1mo", "no length of time")]
+#[case::jitter_longer_than_the_interval("5m ~6m", "longer than the interval")]
 fn what_is_none_is_told_with_what_would_be(#[case] text: &str, #[case] why: &str) {
     let error = text.parse::<Schedule>().unwrap_err().to_string();
     assert!(error.contains(why) && error.contains("write an interval such as 5m"), "{error}");
@@ -93,6 +97,14 @@ fn the_night_that_loses_an_hour_has_its_run_and_the_one_that_gains_it_has_one() 
     assert_eq!(times(berlin, "2026-10-24T12:00:00Z", 2), ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]);
     let hourly = times("CRON_TZ=Europe/Berlin 0 * * * *", "2026-10-24T23:30:00Z", 3);
     assert_eq!(hourly, ["2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"]);
+}
+
+/// With several hours it is the wall clock that counts: what it leaves out is left out, what it shows twice is run twice.
+#[test]
+fn of_several_hours_those_that_a_night_leaves_out_or_repeats_are_left_out_or_repeated() {
+    let berlin = "CRON_TZ=Europe/Berlin 30 2,14 * * *";
+    assert_eq!(times(berlin, "2026-03-28T14:00:00Z", 1), ["2026-03-29T12:30:00Z"]);
+    assert_eq!(times(berlin, "2026-10-24T14:00:00Z", 2), ["2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z"]);
 }
 
 #[test]

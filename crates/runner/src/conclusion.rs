@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use vitrina_core::{Counts, Error, Remedy, Result};
 use vitrina_store::{Claim, Error as StoreError, StepDone, Store};
 
 use crate::executor::{End, is_condemned};
+use crate::manager::UNANSWERED;
 use crate::read_ahead::millis;
 
 const LONGEST_RELEASE: Duration = Duration::from_secs(300);
@@ -44,7 +45,8 @@ impl Conclusion<'_> {
     async fn tell_in_time(&self, end: &Result<End>) -> Told {
         let deadline = Instant::now() + self.claim.lease_length;
         loop {
-            match self.tell(end).await {
+            let told = timeout(UNANSWERED, self.tell(end)).await;
+            match told.unwrap_or(Err(StoreError::Silent)) {
                 Err(error) if error.is_connection() || error.is_busy() => {
                     if Instant::now() > deadline || self.shutdown.is_cancelled() {
                         return Err(error);

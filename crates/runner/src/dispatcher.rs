@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vitrina_core::{Lease, PipelineId};
-use vitrina_store::{Claim, Result, Store};
+use vitrina_store::{Claim, Result, Store, Suspects, Terms};
 
 use crate::RunnerSettings;
 use crate::executor::Executor;
+use crate::room::Room;
 
 /// A stopping runner does not wait longer than this for a meta-store that does not answer.
 const HAND_BACK: Duration = Duration::from_secs(5);
@@ -28,6 +29,11 @@ pub(crate) struct Dispatcher {
     under_way: HashMap<Id, Execution>,
     panicked: Vec<Lease>,
     taken_over: u64,
+    room: Room,
+    /// A claim that was asked for and is not answered yet: dropped, its pipeline would be nobody's.
+    claiming: JoinSet<Result<Option<Claim>>>,
+    /// After an outage live owners are waited for until they have had the time to say so.
+    takeovers_from: Instant,
 }
 
 struct Execution {
@@ -46,6 +52,7 @@ impl Dispatcher {
         shutdown: CancellationToken,
     ) -> Self {
         Self {
+            room: Room::new(settings.lease),
             settings,
             store,
             installation,
@@ -54,6 +61,8 @@ impl Dispatcher {
             under_way: HashMap::new(),
             panicked: Vec::new(),
             taken_over: 0,
+            claiming: JoinSet::new(),
+            takeovers_from: Instant::now(),
         }
     }
 
@@ -73,11 +82,9 @@ impl Dispatcher {
     /// Claims until nothing waits or nothing more fits.
     pub(crate) async fn fill(&mut self) -> Result<()> {
         self.fail_panicked().await;
-        let abilities = self.settings.abilities();
         let before = self.taken_over;
         while self.has_room() && !self.shutdown.is_cancelled() {
-            let claim = self.store.claim(&abilities, self.settings.lease, self.is_idle()).await?;
-            let Some(claim) = claim else { break };
+            let Some(claim) = self.claim().await? else { break };
             self.taken_over += u64::from(claim.takeover);
             self.begin(claim);
         }
@@ -90,7 +97,58 @@ impl Dispatcher {
 
     fn has_room(&self) -> bool {
         let alone = self.under_way.values().any(|execution| execution.suspect);
-        self.active() < self.settings.max_concurrent && !alone
+        let reserved = self.room.is_held_free() && !self.is_idle();
+        self.active() < self.settings.max_concurrent && !alone && !reserved
+    }
+
+    /// Safe to be interrupted: the answer is kept for the next time.
+    async fn claim(&mut self) -> Result<Option<Claim>> {
+        loop {
+            let terms = self.terms();
+            let only_suspects = terms.suspects == Suspects::Only;
+            if self.claiming.is_empty() {
+                let (store, abilities) = (self.store.clone(), self.settings.abilities());
+                self.claiming.spawn(async move { store.claim(&abilities, &terms).await });
+            }
+            let claimed = self.claiming.join_next().await;
+            match claimed.and_then(std::result::Result::ok).unwrap_or(Ok(None))? {
+                None if only_suspects => self.room.not_needed(),
+                claimed => return Ok(claimed),
+            }
+        }
+    }
+
+    fn terms(&self) -> Terms {
+        let suspects = match self.is_idle() {
+            true if self.room.is_held_free() => Suspects::Only,
+            true => Suspects::Too,
+            false => Suspects::Never,
+        };
+        Terms {
+            lease_length: self.settings.lease,
+            suspects,
+            takeovers: self.takes_over(),
+            besides: self.own().iter().map(|pipeline| pipeline.0).collect(),
+        }
+    }
+
+    /// What is executed here.
+    pub(crate) fn own(&self) -> Vec<PipelineId> {
+        self.under_way.values().map(|execution| execution.lease.pipeline).collect()
+    }
+
+    /// For how long a suspect has waited, if one waits.
+    pub(crate) fn make_room(&mut self, waited: Option<Duration>) {
+        self.room.asked_for(waited);
+    }
+
+    pub(crate) fn takes_over(&self) -> bool {
+        Instant::now() >= self.takeovers_from
+    }
+
+    /// The meta-store was away: who has not renewed a lease since may not have been able to.
+    pub(crate) fn wait_for_owners(&mut self) {
+        self.takeovers_from = Instant::now() + self.settings.lease / 2;
     }
 
     fn begin(&mut self, claim: Claim) {
@@ -136,8 +194,9 @@ impl Dispatcher {
 
     /// A panic ends its own pipeline only.
     pub(crate) async fn fail_panicked(&mut self) {
-        for lease in std::mem::take(&mut self.panicked) {
+        while let Some(lease) = self.panicked.last().copied() {
             self.fail_after_panic(&lease).await;
+            self.panicked.pop();
         }
     }
 
@@ -152,7 +211,9 @@ impl Dispatcher {
     /// Ends whatever still runs. Open transactions roll back; leases are handed back at once.
     pub(crate) async fn abandon(mut self) {
         self.executions.shutdown().await;
-        for Execution { lease, .. } in self.under_way.into_values() {
+        let late = timeout(HAND_BACK, self.claiming.join_next()).await.ok().flatten();
+        let late = late.and_then(|claimed| claimed.ok()?.ok()?).map(|claim| claim.lease);
+        for lease in self.under_way.into_values().map(|execution| execution.lease).chain(late) {
             let release =
                 self.store.release(&lease, "runner.stopped", "the runner was stopped", Duration::ZERO);
             let released = timeout(HAND_BACK, release).await;

@@ -7,6 +7,7 @@ mod executor;
 mod heartbeat;
 mod manager;
 mod read_ahead;
+mod room;
 mod settings;
 mod silence;
 

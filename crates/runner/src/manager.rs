@@ -10,14 +10,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use vitrina_core::{Error, PipelineId, Remedy, Result};
-use vitrina_store::{Store, Wakeup, Wakeups};
+use vitrina_store::{Error as StoreError, Store, Wakeup, Wakeups};
 
 use crate::RunnerSettings;
 use crate::dispatcher::Dispatcher;
 use crate::silence::Silence;
 
 /// A meta-store that says nothing for so long, on a line that is cut without a word, is asked again.
-const UNANSWERED: Duration = Duration::from_secs(15);
+pub(crate) const UNANSWERED: Duration = Duration::from_secs(15);
+/// After so long without a notification the session that listens is replaced.
+const SILENT_FOR: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub struct Runner {
@@ -26,14 +28,32 @@ pub struct Runner {
 }
 
 /// Why the runner turns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+#[derive(Debug, Default)]
+struct Turn {
+    /// Somebody may want the runs of these to stop.
+    look: Vec<PipelineId>,
     /// A run was requested, or a place has become free.
-    Fill,
-    /// Somebody may want this pipeline's run to stop.
-    Look(PipelineId),
+    fill: bool,
     /// Time for everything: heartbeat, schedules, silent owners.
-    Round,
+    round: bool,
+}
+
+impl Turn {
+    const FILL: Self = Self { look: Vec::new(), fill: true, round: false };
+    const ROUND: Self = Self { look: Vec::new(), fill: true, round: true };
+
+    fn hear(&mut self, wakeup: Wakeup) {
+        match wakeup {
+            Wakeup::Requested => self.fill = true,
+            Wakeup::Interrupted(pipeline) => self.look.push(pipeline),
+            Wakeup::Round | Wakeup::Anything => (self.fill, self.round) = (true, true),
+            Wakeup::Changed => {}
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.look.is_empty() && !self.fill && !self.round
+    }
 }
 
 impl Runner {
@@ -51,21 +71,20 @@ impl Runner {
         let mut silence = Silence::new(Arc::clone(&self.settings), self.store.clone());
         tracing::info!(runner = %self.settings.name, max_concurrent = self.settings.max_concurrent, "the runner is ready");
 
-        let (mut turn, mut next_round) = (Turn::Round, Instant::now());
+        let (mut turn, mut next_round) = (Turn::ROUND, Instant::now());
         while !stop.is_cancelled() {
-            match turn {
-                Turn::Look(pipeline) => dispatcher.look(pipeline),
-                Turn::Fill => self.fill(&mut dispatcher).await,
-                Turn::Round => {
-                    next_round = self.round(&dispatcher, &mut silence, &stop).await;
-                    self.fill(&mut dispatcher).await;
-                }
+            turn.look.iter().for_each(|pipeline| dispatcher.look(*pipeline));
+            if turn.round {
+                next_round = self.round(&mut dispatcher, &mut silence, &stop).await;
+            }
+            if turn.fill {
+                self.fill(&mut dispatcher).await;
             }
             turn = tokio::select! {
                 () = stop.cancelled() => break,
                 turn = reason(&mut wakeups) => turn,
-                () = dispatcher.one_ended() => Turn::Fill,
-                () = sleep_until(next_round) => Turn::Round,
+                () = dispatcher.one_ended() => Turn::FILL,
+                () = sleep_until(next_round) => Turn::ROUND,
             };
         }
         self.stop(dispatcher).await;
@@ -103,6 +122,7 @@ impl Runner {
         let health: BTreeMap<_, _> =
             found.iter().map(|(name, problem)| (name.clone(), problem.as_ref().map(what_is_wrong))).collect();
         self.announce().await.map_err(Error::from)?;
+        self.store.review_schedules().await.map_err(Error::from)?;
         self.store.note_health(&self.settings.name, &health).await.map_err(Error::from)
     }
 
@@ -114,43 +134,48 @@ impl Runner {
         let wakeups = self.store.wakeups().await.map_err(Error::from)?;
         let (sender, receiver) = unbounded_channel();
         let mut listening = JoinSet::new();
-        listening.spawn(forward(wakeups, sender));
+        listening.spawn(forward(self.store.clone(), wakeups, sender));
         Ok((receiver, listening))
     }
 
     /// Answers when the next one is due.
     async fn round(
         &self,
-        dispatcher: &Dispatcher,
+        dispatcher: &mut Dispatcher,
         silence: &mut Silence,
         stop: &CancellationToken,
     ) -> Instant {
         self.settings.connections.tidy();
+        let went = timeout(UNANSWERED, self.look_after(dispatcher, silence, stop));
+        let went = tokio::select! {
+            () = stop.cancelled() => Ok(None),
+            went = went => went.unwrap_or(Err(StoreError::Silent)),
+        };
+        let alarm = went.unwrap_or_else(|error| away(&error, dispatcher));
         let poll = self.settings.poll_interval;
-        let went = async {
-            if self.still_here(dispatcher).await? {
-                tracing::info!("the runner is asked to drain");
-                stop.cancel();
-                return Ok(poll);
-            }
-            silence.end_sessions().await?;
-            match self.store.request_due().await? {
-                0 => {}
-                requested => tracing::info!(requested, "requested scheduled runs"),
-            }
-            Ok::<_, vitrina_store::Error>(
-                self.store.next_alarm().await?.map_or(poll, |alarm| alarm.min(poll)),
-            )
-        };
-        let wait = tokio::select! {
-            () = stop.cancelled() => poll,
-            went = timeout(UNANSWERED, went) => match went {
-                Ok(Ok(wait)) => wait,
-                Ok(Err(error)) => warn(&error, poll),
-                Err(_) => warn(&"no answer in time", poll),
-            },
-        };
-        Instant::now() + wait
+        Instant::now() + alarm.map_or(poll, |alarm| alarm.min(poll))
+    }
+
+    async fn look_after(
+        &self,
+        dispatcher: &mut Dispatcher,
+        silence: &mut Silence,
+        stop: &CancellationToken,
+    ) -> vitrina_store::Result<Option<Duration>> {
+        if self.still_here(dispatcher).await? {
+            tracing::info!("the runner is asked to drain");
+            stop.cancel();
+            return Ok(None);
+        }
+        if dispatcher.takes_over() {
+            silence.cut_off(&dispatcher.own()).await?;
+        }
+        dispatcher.make_room(self.store.suspect_waits(&self.settings.abilities()).await?);
+        match self.store.request_due().await? {
+            0 => {}
+            requested => tracing::info!(requested, "requested scheduled runs"),
+        }
+        self.store.next_alarm().await
     }
 
     async fn still_here(&self, dispatcher: &Dispatcher) -> vitrina_store::Result<bool> {
@@ -162,11 +187,9 @@ impl Runner {
     }
 
     async fn fill(&self, dispatcher: &mut Dispatcher) {
-        match timeout(UNANSWERED, dispatcher.fill()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => warn(&error, ()),
-            // A claim whose answer was lost is nobody's; its lease will expire.
-            Err(_) => warn(&"no answer in time", ()),
+        let filled = timeout(UNANSWERED, dispatcher.fill()).await.unwrap_or(Err(StoreError::Silent));
+        if let Err(error) = filled {
+            away(&error, dispatcher);
         }
     }
 
@@ -194,25 +217,43 @@ fn what_is_wrong(error: &Error) -> &'static str {
     if error.remedy == Remedy::Release { "unreachable" } else { "refused" }
 }
 
-fn warn<T>(error: &dyn std::fmt::Display, then: T) -> T {
+fn away(error: &StoreError, dispatcher: &mut Dispatcher) -> Option<Duration> {
     tracing::warn!(%error, "the meta-store does not answer; the runner goes on trying");
-    then
+    dispatcher.wait_for_owners();
+    None
 }
 
-/// In a task of its own, because waiting for a notification must not be interrupted half-way.
-async fn forward(mut wakeups: Wakeups, sender: UnboundedSender<Wakeup>) {
-    while sender.send(wakeups.next().await).is_ok() {}
-}
-
-/// Waits for a wake-up that is a reason to turn.
-async fn reason(wakeups: &mut UnboundedReceiver<Wakeup>) -> Turn {
+/// In a task of its own, because waiting for a notification must not be interrupted half-way. A session that has been
+/// silent for long may be one whose line was cut without a word: another one takes its place.
+async fn forward(store: Store, mut wakeups: Wakeups, sender: UnboundedSender<Wakeup>) {
     loop {
+        let wakeup = match timeout(SILENT_FOR, wakeups.next()).await {
+            Ok(wakeup) => wakeup,
+            Err(_) => match timeout(UNANSWERED, store.wakeups()).await {
+                Ok(Ok(new)) => {
+                    wakeups = new;
+                    Wakeup::Anything
+                }
+                _ => continue,
+            },
+        };
+        if sender.send(wakeup).is_err() {
+            return;
+        }
+    }
+}
+
+/// Waits for a wake-up that is a reason to turn, and takes all that have come with it.
+async fn reason(wakeups: &mut UnboundedReceiver<Wakeup>) -> Turn {
+    let mut turn = Turn::default();
+    while turn.is_idle() {
         match wakeups.recv().await {
-            Some(Wakeup::Requested) => return Turn::Fill,
-            Some(Wakeup::Interrupted(pipeline)) => return Turn::Look(pipeline),
-            Some(Wakeup::Round | Wakeup::Anything) => return Turn::Round,
-            Some(Wakeup::Changed) => {}
+            Some(wakeup) => turn.hear(wakeup),
             None => std::future::pending().await,
         }
     }
+    while let Ok(wakeup) = wakeups.try_recv() {
+        turn.hear(wakeup);
+    }
+    turn
 }

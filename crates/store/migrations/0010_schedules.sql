@@ -17,7 +17,8 @@ begin
     return new;
 end $$;
 create trigger reset_schedule before update of schedule_interval, enabled on etl.etl_pipelines
-    for each row when (old.schedule_interval is distinct from new.schedule_interval or old.enabled <> new.enabled)
+    for each row when (old.schedule_interval is distinct from new.schedule_interval
+                       or (old.enabled <> new.enabled and new.schedule_interval is not null))
     execute function etl.reset_schedule();
 create trigger reset_schedule_of_new before insert on etl.etl_pipelines
     for each row when (new.schedule_interval is not null) execute function etl.reset_schedule();

@@ -24,6 +24,38 @@ pub struct RunnerAbilities {
     pub python_tasks: Vec<String>,
 }
 
+/// On which terms a runner takes work.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    pub lease_length: Duration,
+    pub suspects: Suspects,
+    /// What others have left behind, too.
+    pub takeovers: bool,
+    /// Its own already, whatever the lease says.
+    pub besides: Vec<Uuid>,
+}
+
+/// Pipelines that may be what kills their runners.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suspects {
+    /// Only to stop them.
+    Never,
+    Too,
+    Only,
+}
+
+impl Terms {
+    /// Those of a runner that has nothing to do.
+    pub fn idle(lease_length: Duration) -> Self {
+        Self { lease_length, suspects: Suspects::Too, takeovers: true, besides: Vec::new() }
+    }
+
+    /// Those of a runner that has other work.
+    pub fn busy(lease_length: Duration) -> Self {
+        Self { suspects: Suspects::Never, ..Self::idle(lease_length) }
+    }
+}
+
 /// A pipeline that this runner owns, and all it needs to execute the open run.
 #[derive(Debug, Clone)]
 pub struct Claim {
@@ -82,14 +114,9 @@ struct Snapshot {
 }
 
 impl Store {
-    /// Takes the pipeline that has waited longest: requested, or left behind by a runner that died. One that may be
-    /// what kills its runners is given to `idle` ones only.
-    pub async fn claim(
-        &self,
-        runner: &RunnerAbilities,
-        lease_length: Duration,
-        idle: bool,
-    ) -> Result<Option<Claim>> {
+    /// Takes the pipeline that has waited longest: requested, or left behind by a runner that died.
+    pub async fn claim(&self, runner: &RunnerAbilities, terms: &Terms) -> Result<Option<Claim>> {
+        let lease_length = terms.lease_length;
         loop {
             let owner = Owner::draw();
             let row = sqlx::query(CLAIM)
@@ -98,8 +125,11 @@ impl Store {
                 .bind(&runner.name)
                 .bind(owner.0)
                 .bind(lease_length.as_secs_f64())
-                .bind(idle)
+                .bind(terms.suspects == Suspects::Only)
+                .bind(terms.suspects == Suspects::Too)
                 .bind(SUSPECT)
+                .bind(terms.takeovers)
+                .bind(&terms.besides)
                 .fetch_optional(&self.pool)
                 .await?;
             let Some(row) = row else { return Ok(None) };
@@ -135,6 +165,24 @@ impl Store {
             connections,
         };
         Ok(rows.into_iter().map(silent).collect())
+    }
+
+    /// For how long a suspect that this runner could execute has waited for one that is idle.
+    pub async fn suspect_waits(&self, runner: &RunnerAbilities) -> Result<Option<Duration>> {
+        let seconds: Option<f64> = sqlx::query_scalar(
+            "select extract(epoch from clock_timestamp() - min(since))::float8
+               from (select case status when 'RUN_REQUESTED' then greatest(requested_at, retry_at) else lease_until end as since
+                       from etl.etl_pipelines
+                      where status in ('RUN_REQUESTED', 'RUNNING') and connections_needed <@ $1 and tasks_needed <@ $2
+                        and stalls + (status <> 'RUN_REQUESTED')::int >= $3) waiting
+              where since < clock_timestamp()",
+        )
+        .bind(&runner.connections)
+        .bind(&runner.python_tasks)
+        .bind(SUSPECT)
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
     }
 
     /// A heartbeat. An error other than `LeaseLost` says nothing about the lease.
@@ -259,8 +307,9 @@ with c as materialized (
        and case status when 'RUN_REQUESTED' then enabled and coalesce(retry_at, '-infinity') <= clock_timestamp()
            else lease_until < clock_timestamp() or lease_until > clock_timestamp() + 2 * lease_length end
        and tasks_needed <@ $1 and connections_needed <@ $2
-       and ($6 or stalls + (status <> 'RUN_REQUESTED')::int < $7 or status = 'PAUSE_REQUESTED'
-            or (select cancel_requested from etl.etl_runs r where r.id = run_id))
+       and ($9 or status = 'RUN_REQUESTED') and id <> all($10)
+       and ($7 or $6 = (stalls + (status <> 'RUN_REQUESTED')::int >= $8)
+            or (not $6 and (status = 'PAUSE_REQUESTED' or (select cancel_requested from etl.etl_runs r where r.id = run_id))))
      order by requested_at for no key update skip locked limit 1),
 p as (
     update etl.etl_pipelines p

@@ -12,6 +12,8 @@ pub enum Error {
     )]
     BadUrl,
     /// No server answers: passes by itself, or the address is wrong.
+    #[error("the meta-store has not answered in time")]
+    Silent,
     #[error(
         "cannot reach the meta-store at {address}: {reason}\nhint: is Postgres running there? see VITRINA_DATABASE_URL, or run `vitrina doctor`"
     )]
@@ -69,7 +71,7 @@ impl Error {
     /// The connection is gone, not the request wrong: asking again later may succeed.
     pub fn is_connection(&self) -> bool {
         match self {
-            Self::Unreachable { .. } => true,
+            Self::Unreachable { .. } | Self::Silent => true,
             Self::Database(error) => is_connection(error),
             _ => false,
         }
@@ -79,6 +81,17 @@ impl Error {
     pub fn is_busy(&self) -> bool {
         let Self::Database(sqlx::Error::Database(refusal)) = self else { return false };
         refusal.code().is_some_and(|code| code == "55P03")
+    }
+
+    /// Nothing is wrong with what was asked for: resources, conflicts, outages.
+    pub(crate) fn may_pass(&self) -> bool {
+        let passes = |refusal: &dyn sqlx::error::DatabaseError| {
+            let code = refusal.code().unwrap_or_default();
+            ["40", "53", "57", "58"].iter().any(|class| code.starts_with(class))
+        };
+        let of_resources =
+            matches!(self, Self::Database(sqlx::Error::Database(refusal)) if passes(refusal.as_ref()));
+        of_resources || self.is_connection() || self.is_busy()
     }
 
     pub(crate) fn connecting(error: sqlx::Error, options: &PgConnectOptions) -> Self {
@@ -101,7 +114,7 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-const LATER: [&str; 3] = ["53300", "3D000", "55000"];
+const LATER: [&str; 5] = ["53300", "3D000", "55000", "53100", "25006"];
 
 fn is_connection(error: &sqlx::Error) -> bool {
     match error {
@@ -109,7 +122,8 @@ fn is_connection(error: &sqlx::Error) -> bool {
             true
         }
         // 08: connection exception; 57P: shutdown, crash, cannot connect now; 53300: too many connections;
-        // 3D000, 55000: the database is not there, or takes no connections, as while it is restored.
+        // 3D000, 55000: the database is not there, or takes no connections, as while it is restored; 53100: its disk
+        // is full; 25006: it is a standby by now.
         sqlx::Error::Database(refusal) => refusal
             .code()
             .is_some_and(|code| code.starts_with("08") || code.starts_with("57P") || LATER.contains(&&*code)),

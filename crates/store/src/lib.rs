@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 pub use access::{Role, TokenInfo};
 pub use checkpoints::{CheckpointRecord, StateChange};
-pub use claims::{Claim, Pulse, RunnerAbilities, Silent};
+pub use claims::{Claim, Pulse, RunnerAbilities, Silent, Suspects, Terms};
 pub use error::{Error, Result};
 pub use migrations::SchemaState;
 pub use pipelines::{PipelineRecord, PipelineRef};

@@ -45,6 +45,8 @@ pub struct PipelineRecord {
     pub retry_at: Option<Timestamp>,
     pub next_run_at: Option<Timestamp>,
     pub schedule_error: Option<String>,
+    /// Leases that expired since the last committed batch.
+    pub stalls: i32,
     pub paused_by_disable: bool,
     pub pending_request: Option<Value>,
     pub cancel_requested: bool,

@@ -59,7 +59,8 @@ impl Store {
         taken_over: u64,
     ) -> Result<Option<bool>> {
         let drain = sqlx::query_scalar(
-            "update etl.etl_runners set active_runs = $2, taken_over = $3, heartbeat_at = clock_timestamp()
+            "update etl.etl_runners set active_runs = $2, taken_over = $3, heartbeat_at = clock_timestamp(),
+                    status = case when drain_requested then 'DRAINING' else 'READY' end
               where name = $1 returning drain_requested",
         )
         .bind(runner)
@@ -99,9 +100,12 @@ impl Store {
         Ok(())
     }
 
+    /// Says that this process stops; another one of the same name may have started meanwhile.
     pub async fn farewell(&self, runner: &str) -> Result<()> {
-        sqlx::query("update etl.etl_runners set status = 'STOPPED', active_runs = 0, heartbeat_at = clock_timestamp() where name = $1")
+        sqlx::query("update etl.etl_runners set status = 'STOPPED', active_runs = 0, heartbeat_at = clock_timestamp() where name = $1 and pid = $2 and host = $3")
             .bind(runner)
+            .bind(std::process::id() as i32)
+            .bind(host())
             .execute(&self.pool)
             .await?;
         Ok(())

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde_json::Value;
 use sqlx::{PgConnection, Row};
 use vitrina_core::{Event, PipelineId, Schedule};
 
@@ -21,21 +22,25 @@ struct Due {
 
 /// Where something is due that somebody else holds, it is looked at again after this long.
 const HELD: Duration = Duration::from_millis(200);
+/// So many at a time: whoever requests them has other things to do in between.
+const AT_ONCE: usize = 20;
+/// A time that comes while a person's request waits for the open run is put off by this much.
+const PUT_OFF: &str = "5 seconds";
 
 impl Store {
-    /// Requests every pipeline that is due, however many of its times were missed, once; answers how many.
+    /// Requests pipelines that are due, each once however many of its times were missed; answers how many. There
+    /// may be more: then the next alarm comes soon.
     pub async fn request_due(&self) -> Result<usize> {
         let mut requested = 0;
-        loop {
+        for _ in 0..AT_ONCE {
             let mut tx = self.pool.begin().await?;
-            let Some(due) = take_due(&mut tx).await? else { return Ok(requested) };
-            let opened = on_time(&mut tx, &due).await;
-            match opened {
+            let Some(due) = take_due(&mut tx).await? else { break };
+            match on_time(&mut tx, &due).await {
                 Ok(opened) => {
                     tx.commit().await?;
                     requested += usize::from(opened);
                 }
-                Err(error) if error.is_connection() || error.is_busy() => return Err(error),
+                Err(error) if error.may_pass() => return Err(error),
                 Err(error) => {
                     tx.rollback().await?;
                     tracing::warn!(pipeline_id = %due.id, %error, "a scheduled run could not be requested");
@@ -43,6 +48,19 @@ impl Store {
                 }
             }
         }
+        Ok(requested)
+    }
+
+    /// Has schedules looked at anew that an older release could not read, and times that were computed by a clock
+    /// that was wrong. Those that are right come out the same.
+    pub async fn review_schedules(&self) -> Result<()> {
+        sqlx::query(
+            "update etl.etl_pipelines set next_run_at = null, schedule_error = null
+              where schedule_error is not null or next_run_at > now() + interval '1 minute'",
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
     }
 
     /// How long until a schedule, a retry or an expired lease is worth a look.
@@ -68,11 +86,31 @@ async fn on_time(tx: &mut PgConnection, due: &Due) -> Result<bool> {
     let mut opened = false;
     if due.is_late {
         let record = find(tx, &PipelineRef::Id(due.id)).await?;
-        let done = step(tx, record, Event::ScheduleDue, &RunRequest::default(), &Ending::default()).await?;
+        if is_a_persons(record.pending_request.as_ref())? {
+            return put_off(tx, due).await.map(|()| false);
+        }
+        let request = RunRequest { scheduled: true, ..RunRequest::default() };
+        let done = step(tx, record, Event::ScheduleDue, &request, &Ending::default()).await?;
         opened = done.effect.open_run;
     }
     set_next(tx, due).await?;
     Ok(opened)
+}
+
+fn is_a_persons(pending: Option<&Value>) -> Result<bool> {
+    let Some(pending) = pending else { return Ok(false) };
+    Ok(!serde_json::from_value::<RunRequest>(pending.clone())?.scheduled)
+}
+
+async fn put_off(tx: &mut PgConnection, due: &Due) -> Result<()> {
+    sqlx::query(
+        "update etl.etl_pipelines set next_run_at = clock_timestamp() + $2::text::interval where id = $1",
+    )
+    .bind(due.id.0)
+    .bind(PUT_OFF)
+    .execute(tx)
+    .await?;
+    Ok(())
 }
 
 async fn set_next(connection: &mut PgConnection, due: &Due) -> Result<()> {
@@ -86,12 +124,17 @@ async fn set_next(connection: &mut PgConnection, due: &Due) -> Result<()> {
     if let Some(error) = &error {
         tracing::warn!(pipeline_id = %due.id, error, "a pipeline has a schedule that says nothing");
     }
-    sqlx::query("update etl.etl_pipelines set next_run_at = $2::timestamptz, schedule_error = left($3, 1000) where id = $1")
-        .bind(due.id.0)
-        .bind(next)
-        .bind(error)
-        .execute(connection)
-        .await?;
+    // The schedule may have been changed since it was read, where that was in another transaction.
+    sqlx::query(
+        "update etl.etl_pipelines set next_run_at = $2::timestamptz, schedule_error = left($3, 1000)
+          where id = $1 and schedule_interval = $4",
+    )
+    .bind(due.id.0)
+    .bind(next)
+    .bind(error)
+    .bind(&due.schedule)
+    .execute(connection)
+    .await?;
     Ok(())
 }
 

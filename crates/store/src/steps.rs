@@ -43,6 +43,9 @@ pub struct RunRequest {
     pub checkpoint: Option<Decision>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// Nobody's but the schedule's: it gives way to a person's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scheduled: bool,
 }
 
 impl RunRequest {
@@ -139,6 +142,9 @@ pub(crate) async fn step(
 ) -> Result<StepDone> {
     let before = record.lifecycle();
     let (next, effect) = before.apply(event)?;
+    if event == Event::ScheduleDue && next == before {
+        return Ok(StepDone { run: record.run_id, pipeline: record, before, effect });
+    }
     let mut run = record.run_id;
     match (effect.close_run, record.run_id) {
         (Some(status), Some(open)) => close_run(tx, open, status, ending).await?,
@@ -154,7 +160,8 @@ pub(crate) async fn step(
     if ending.drop_pass || drops_the_pass(&record, next, event, effect) {
         drop_pass(tx, record.config.id).await?;
     }
-    write_back(tx, &record, next, effect, request, run, ending).await?;
+    let waiting = waiting(tx, &record, next, event, request).await?;
+    write_back(tx, &record, next, effect, waiting, run, ending).await?;
     let pipeline = find(tx, &PipelineRef::Id(record.config.id)).await?;
     Ok(StepDone { pipeline, before, run, effect })
 }
@@ -212,7 +219,10 @@ async fn open_run(
 ) -> Result<RunId> {
     let (trigger, request) = match event {
         Event::ScheduleDue => (Trigger::Schedule, request.clone()),
-        Event::DataEnd => (Trigger::Pending, pending(record)?),
+        Event::DataEnd => match pending(record)? {
+            request if request.scheduled => (Trigger::Schedule, request),
+            request => (Trigger::Pending, request),
+        },
         Event::Run(_) => (Trigger::Api, request.clone()),
         _ => (Trigger::Resume, request.clone()),
     };
@@ -307,20 +317,38 @@ async fn drop_pass(tx: &mut PgConnection, id: PipelineId) -> Result<()> {
     Ok(())
 }
 
+/// The one request that waits for the end of the open run. A person's takes the place of the schedule's, whose time
+/// then comes again.
+async fn waiting(
+    tx: &mut PgConnection,
+    record: &PipelineRecord,
+    next: Lifecycle,
+    event: Event,
+    request: &RunRequest,
+) -> Result<Option<Value>> {
+    match (next.pending, record.pending_request.clone()) {
+        (false, _) => Ok(None),
+        (true, Some(_)) if event == Event::Run(OnActive::After) && pending(record)?.scheduled => {
+            sqlx::query("update etl.etl_pipelines set next_run_at = clock_timestamp() where id = $1 and next_run_at is not null")
+                .bind(record.config.id.0)
+                .execute(tx)
+                .await?;
+            Ok(Some(serde_json::to_value(request)?))
+        }
+        (true, Some(stored)) => Ok(Some(stored)),
+        (true, None) => Ok(Some(serde_json::to_value(request)?)),
+    }
+}
+
 async fn write_back(
     tx: &mut PgConnection,
     record: &PipelineRecord,
     next: Lifecycle,
     effect: Effect,
-    request: &RunRequest,
+    waiting: Option<Value>,
     run: Option<RunId>,
     ending: &Ending<'_>,
 ) -> Result<()> {
-    let waiting: Option<Value> = match (next.pending, record.pending_request.clone()) {
-        (false, _) => None,
-        (true, Some(stored)) => Some(stored),
-        (true, None) => Some(serde_json::to_value(request)?),
-    };
     sqlx::query(
         "update etl.etl_pipelines
             set status = $2, enabled = $3, paused_by_disable = $4, pending_request = $5,

@@ -135,6 +135,8 @@ pub(crate) struct PipelineStatus {
     retry_at: Option<Timestamp>,
     /// When it runs next by itself.
     next_run_at: Option<Timestamp>,
+    /// Leases that expired since its last committed batch. From 2 on only a runner that is idle takes it.
+    stalls: i32,
     /// Why its schedule says nothing.
     schedule_error: Option<String>,
     active_run: Option<Run>,
@@ -161,6 +163,7 @@ impl From<PipelineRecord> for PipelineStatus {
             cancel_requested: record.cancel_requested,
             pending: record.pending_request.is_some(),
             retry_at: record.retry_at,
+            stalls: record.stalls,
             next_run_at: record.next_run_at,
             schedule_error: record.schedule_error,
             active_run: record.last_run.clone().filter(open).map(Run::from),

@@ -42,7 +42,7 @@ pub(crate) async fn run(
     }
     check_mode(app, pipeline, mode)?;
     let keys = keys.map(|keys| keys.into_iter().map(|key| json!(key)).collect());
-    let request = RunRequest { mode, keys, range, checkpoint, idempotency_key };
+    let request = RunRequest { mode, keys, range, checkpoint, idempotency_key, scheduled: false };
     let submitted = submit(app, id, on_active.unwrap_or(OnActive::Join), request).await?;
     app.audit(actor, "pipeline.run", id, Some(submitted.before), Some(submitted.after)).await;
     Ok(submitted.run)

@@ -149,7 +149,8 @@ impl App {
     pub(crate) async fn claim(&self) -> Claim {
         let connections = vec!["source".to_owned(), "marts".to_owned()];
         let runner = RunnerAbilities { name: "r1".to_owned(), connections, python_tasks: Vec::new() };
-        self.store.claim(&runner, Duration::from_secs(60), true).await.unwrap().expect("something to claim")
+        let terms = vitrina_store::Terms::idle(Duration::from_secs(60));
+        self.store.claim(&runner, &terms).await.unwrap().expect("something to claim")
     }
 
     /// Claims a backfill by keys.

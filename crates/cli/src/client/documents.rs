@@ -81,6 +81,7 @@ pub(crate) struct PipelineStatus {
     pub(crate) cancel_requested: bool,
     pub(crate) pending: bool,
     pub(crate) retry_at: Option<Timestamp>,
+    pub(crate) stalls: u32,
     pub(crate) next_run_at: Option<Timestamp>,
     pub(crate) schedule_error: Option<String>,
     pub(crate) last_run: Option<Run>,

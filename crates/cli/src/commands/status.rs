@@ -1,6 +1,7 @@
 //! `vitrina status`, and the four requests that answer with a status: pause, cancel, enable, disable.
 
 use anyhow::Result;
+use vitrina_core::Status;
 
 use crate::client::{Pipeline as Listed, PipelineStatus, Run};
 use crate::context::Context;
@@ -57,10 +58,10 @@ fn listed(pipelines: &[Listed]) -> String {
 }
 
 fn next_run(pipeline: &Listed) -> String {
-    match (&pipeline.schedule_error, pipeline.next_run_at) {
-        (Some(_), _) => "bad schedule".to_owned(),
-        (None, Some(at)) => time(at),
-        (None, None) => "-".to_owned(),
+    match (&pipeline.schedule_error, pipeline.next_run_at, pipeline.status) {
+        (Some(_), _, _) => "bad schedule".to_owned(),
+        (None, Some(at), status) if !matches!(status, Status::Paused | Status::Failed) => time(at),
+        _ => "-".to_owned(),
     }
 }
 
@@ -70,6 +71,7 @@ fn described(status: &PipelineStatus) -> String {
         (!status.enabled, "disabled"),
         (status.cancel_requested, "to be cancelled"),
         (status.pending, "one more run waits"),
+        (status.stalls > 1, "its runners fell silent: only an idle one takes it"),
     ];
     for (_, note) in notes.iter().filter(|(holds, _)| *holds) {
         text.push_str(", ");
@@ -78,7 +80,8 @@ fn described(status: &PipelineStatus) -> String {
     if let Some(at) = status.retry_at {
         text.push_str(&format!(", tried again at {}", time(at)));
     }
-    if let Some(at) = status.next_run_at {
+    let by_itself = !matches!(status.status, Status::Paused | Status::Failed);
+    if let Some(at) = status.next_run_at.filter(|_| by_itself) {
         text.push_str(&format!("\nnext run: {}", time(at)));
     }
     if let Some(error) = &status.schedule_error {

@@ -74,6 +74,7 @@ async fn a_stand_of_single_steps_is_operated_from_the_command_line() {
     a_failed_run_ends_with_its_reason(&stand, ask).await;
     a_schedule_is_shown_and_kept(&stand, ask).await;
     a_runner_is_drained(&stand, ask);
+    the_runner_of_up_drains_and_the_api_stays(ask);
 
     up.signal(Signal::SIGINT);
     up.ends(0);
@@ -117,9 +118,7 @@ async fn a_watched_run_can_be_left(stand: &Stand, ask: impl Fn(&[&str]) -> Vitri
 async fn a_schedule_is_shown_and_kept(stand: &Stand, ask: impl Fn(&[&str]) -> Vitrina) {
     let mut owner = stand.owner_session().await;
     let schedule = |text: &str| {
-        format!(
-            "update etl.etl_pipelines set schedule_interval = '{text}' where name = 'film_rating_agg_full'"
-        )
+        format!("update etl.etl_pipelines set schedule_interval = '{text}' where name = 'film_dim_full'")
     };
     sqlx::raw_sql(sqlx::AssertSqlSafe(schedule("0 3 1 1 *"))).execute(&mut owner).await.unwrap();
     comes_to_show(&ask, "next run: ");
@@ -167,8 +166,16 @@ async fn a_killed_runner_is_replaced_and_its_heir_says_how_many_pipelines_it_too
 
 /// The runner looks at a new schedule when it hears of it.
 fn comes_to_show(ask: &impl Fn(&[&str]) -> Vitrina, text: &str) {
-    let shows = || ask(&["status", "film_rating_agg_full"]).ends(0).contains(text);
+    let shows = || ask(&["status", "film_dim_full"]).ends(0).contains(text);
     assert!((0..500).any(|_| shows()), "the status never shows {text:?}");
+}
+
+fn the_runner_of_up_drains_and_the_api_stays(ask: impl Fn(&[&str]) -> Vitrina) {
+    let runners: serde_json::Value = serde_json::from_str(&ask(&["runners", "-o", "json"]).ends(0)).unwrap();
+    let ready = runners["items"].as_array().unwrap().iter().find(|runner| runner["status"] == "READY");
+    let name = ready.expect("the runner of `up`")["name"].as_str().unwrap();
+    ask(&["drain", name, "--watch", "--timeout", "60s"]).ends(0);
+    ask(&["health"]).ends(0);
 }
 
 fn a_runner_is_drained(stand: &Stand, ask: impl Fn(&[&str]) -> Vitrina) {

@@ -144,7 +144,11 @@ async fn a_zombie_that_wakes_after_a_takeover_writes_nothing() {
     // may come between the two.
     let claim = loop {
         stage.expire_leases().await;
-        let claim = stage.store.claim(&abilities, std::time::Duration::from_secs(30), true).await.unwrap();
+        let claim = stage
+            .store
+            .claim(&abilities, &vitrina_store::Terms::idle(std::time::Duration::from_secs(30)))
+            .await
+            .unwrap();
         if let Some(claim) = claim {
             break claim;
         }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use vitrina_connectors::sinks::{Definition, Kind, Opened, Order};
 use vitrina_core::{PipelineId, Result, RunStatus, Status, TargetName};
 use vitrina_runner::{Runner, RunnerSettings};
-use vitrina_store::{RunnerAbilities, Store};
+use vitrina_store::{RunnerAbilities, Store, Terms};
 use vitrina_testbed::Line;
 
 use crate::stage::{Stage, until};
@@ -67,6 +67,32 @@ async fn a_pipeline_that_may_kill_runners_gets_no_neighbours() {
 }
 
 #[tokio::test]
+async fn room_for_a_suspect_does_not_hold_up_others_for_long() {
+    let stage = Stage::with_films(10).await;
+    let (suspect, long) = (stage.full(10).await, genres(&stage).await);
+    let gate = stage.db.client().await;
+    gate.batch_execute("begin; lock table content.genre in access exclusive mode").await.unwrap();
+    let settings = RunnerSettings { lease: Duration::from_millis(600), ..restless(&stage, "fair") };
+    let (_runner, _shutdown) = stage.start(settings);
+    stage.request(long).await;
+    stage.someone_waits_for("content.genre").await;
+    let run = stage.request(suspect).await;
+    stage.db.execute("update etl.etl_pipelines set stalls = 2, requested_at = now() - interval '1 hour' where name = 'film'").await;
+    stage.db.execute("create table analytics.other (id int primary key, title text)").await;
+    let query = "select id, title from content.film";
+    let other = stage
+        .pipeline(json!({"name": "other", "source_query": query, "target_table": "analytics.other"}))
+        .await;
+    for _ in 0..3 {
+        stage.request(other).await;
+        stage.reaches(other, Status::Idle).await;
+    }
+    assert_eq!(stage.status(suspect).await, Status::RunRequested, "the runner is not idle");
+    gate.batch_execute("commit").await.unwrap();
+    until(async || stage.run_record(run).await.status == RunStatus::Success).await;
+}
+
+#[tokio::test]
 async fn a_long_pipeline_does_not_hold_up_others() {
     let stage = Stage::with_films(10).await;
     let (long, other) = (stage.full(10).await, genres(&stage).await);
@@ -88,7 +114,7 @@ async fn a_silent_owner_that_holds_its_pipeline_is_cut_off() {
     let run = stage.request(id).await;
     let connections = vec!["content".to_owned(), "marts".to_owned()];
     let abilities = RunnerAbilities { name: "zombie".into(), connections, python_tasks: vec![] };
-    let claim = stage.store.claim(&abilities, Duration::from_secs(30), true).await.unwrap().unwrap();
+    let claim = stage.store.claim(&abilities, &Terms::idle(Duration::from_secs(30))).await.unwrap().unwrap();
     stage.expire_leases().await;
     // Stopped between its commit_batch and its commit: the row is locked, and no claim sees it.
     let zombie = stage.db.client().await;
@@ -176,15 +202,18 @@ async fn a_panic_fails_its_own_pipeline_and_leaves_its_neighbours_alone() {
 async fn a_runner_outlives_its_database_and_goes_on_by_itself() {
     let stage = Stage::on_a_server_of_its_own(100).await;
     let id = stage.full(1).await;
-    let (_runner, _shutdown) = stage.start(restless(&stage, "patient"));
+    let settings = RunnerSettings { lease: Duration::from_secs(30), ..restless(&stage, "patient") };
+    let (_runner, _shutdown) = stage.start(settings);
     let run = stage.request(id).await;
     until(async || stage.count("etl.etl_batches").await >= 10).await;
     let stage = stage.crash().await;
     stage.reaches(id, Status::Idle).await;
     let ended = stage.run_record(run).await;
     assert_eq!((ended.status, ended.rows_read), (RunStatus::Success, 100), "no batch counts twice");
-    let stalls: i32 = stage.db.value("select stalls from etl.etl_pipelines").await;
-    assert_eq!((stage.differences().await, stalls), (0, 0), "an outage is no stall");
+    assert_eq!(stage.differences().await, 0);
+    let attempts = stage.store.attempts(run).await.unwrap();
+    let lost = attempts.iter().any(|attempt| attempt.error_code.as_deref() == Some("lease.expired"));
+    assert!(!lost, "the pipeline is given back, and nobody waits for a lease to expire");
     stage.db.execute("update content.film set title = 'after the crash'").await;
     stage.request(id).await;
     stage.reaches(id, Status::Idle).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use vitrina_core::{Event, RunStatus, Status};
-use vitrina_store::{Error, Wakeup};
+use vitrina_store::{Error, Suspects, Terms, Wakeup};
 
 use crate::stage::{LEASE, Stage, pipeline, runner, ten_rows};
 
@@ -21,7 +21,9 @@ async fn many_claimers_never_get_the_same_pipeline() {
         let store = stage.store.clone();
         claimers.spawn(async move {
             let mut claimed = Vec::new();
-            while let Some(claim) = store.claim(&runner(&format!("r{number}")), LEASE, true).await.unwrap() {
+            while let Some(claim) =
+                store.claim(&runner(&format!("r{number}")), &Terms::idle(LEASE)).await.unwrap()
+            {
                 claimed.push(claim.lease.pipeline);
             }
             claimed
@@ -42,7 +44,7 @@ async fn a_runner_claims_only_what_it_can_run() {
     assert!(stage.claim().await.is_none());
     let mut able = runner("able");
     able.connections.push("warehouse".into());
-    assert!(stage.store.claim(&able, LEASE, true).await.unwrap().is_some());
+    assert!(stage.store.claim(&able, &Terms::idle(LEASE)).await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -189,7 +191,8 @@ async fn a_run_that_this_release_cannot_read_fails_and_does_not_block_the_queue(
 /// Claims it again after its lease has expired, as a runner with or without other work.
 async fn take_over(stage: &Stage, idle: bool) -> Option<vitrina_store::Claim> {
     stage.expire_leases().await;
-    stage.store.claim(&runner("tester"), LEASE, idle).await.unwrap()
+    let terms = if idle { Terms::idle(LEASE) } else { Terms::busy(LEASE) };
+    stage.store.claim(&runner("tester"), &terms).await.unwrap()
 }
 
 #[tokio::test]
@@ -279,4 +282,52 @@ async fn wakeups_say_what_to_look_at() {
     assert_eq!(wakeups.next().await, Wakeup::Interrupted(id));
     stage.store.request_change(id, Event::Pause).await.unwrap();
     assert_eq!(wakeups.next().await, Wakeup::Interrupted(id));
+}
+
+#[tokio::test]
+async fn a_runner_takes_over_neither_what_it_executes_itself_nor_anything_while_owners_may_come_back() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    stage.begin(id).await;
+    stage.expire_leases().await;
+    let own = Terms { besides: vec![id.0], ..Terms::idle(LEASE) };
+    assert!(stage.store.claim(&runner("tester"), &own).await.unwrap().is_none());
+    let patient = Terms { takeovers: false, ..Terms::idle(LEASE) };
+    assert!(stage.store.claim(&runner("tester"), &patient).await.unwrap().is_none());
+    let other = stage.create("other").await;
+    stage.request(other).await;
+    let claim = stage.store.claim(&runner("tester"), &patient).await.unwrap();
+    assert_eq!(claim.expect("new work is no takeover").lease.pipeline, other);
+    assert!(stage.claim().await.is_some_and(|claim| claim.takeover));
+}
+
+#[tokio::test]
+async fn a_suspect_that_waits_is_told_of_and_can_be_asked_for() {
+    let stage = Stage::new().await;
+    let (suspect, other) = (stage.create("suspect").await, stage.create("other").await);
+    stage.begin(other).await;
+    stage.request(suspect).await;
+    assert_eq!(stage.store.suspect_waits(&runner("tester")).await.unwrap(), None);
+    stage.db.execute("update etl.etl_pipelines set stalls = 2, requested_at = now() - interval '1 hour' where name = 'suspect'").await;
+    let waits = stage.store.suspect_waits(&runner("tester")).await.unwrap().expect("it waits");
+    assert!(waits >= Duration::from_secs(3600));
+    let third = stage.create("third").await;
+    stage.request(third).await;
+    let only = Terms { suspects: Suspects::Only, ..Terms::idle(LEASE) };
+    let claim = stage.store.claim(&runner("tester"), &only).await.unwrap();
+    assert_eq!(claim.expect("the suspect").lease.pipeline, suspect);
+    assert!(stage.store.claim(&runner("tester"), &only).await.unwrap().is_none(), "nothing else");
+    assert_eq!(stage.store.suspect_waits(&runner("tester")).await.unwrap(), None, "it is executed");
+}
+
+#[tokio::test]
+async fn a_runner_that_stops_late_does_not_speak_for_another_of_its_name() {
+    let stage = Stage::new().await;
+    stage.store.announce(&runner("tester"), 4).await.unwrap();
+    stage.db.execute("update etl.etl_runners set pid = 1").await;
+    stage.store.farewell("tester").await.unwrap();
+    assert_eq!(stage.store.runners().await.unwrap()[0].status, "READY");
+    stage.db.execute("update etl.etl_runners set status = 'STOPPED'").await;
+    stage.store.still_here("tester", 0, 0).await.unwrap();
+    assert_eq!(stage.store.runners().await.unwrap()[0].status, "READY", "whoever works is there");
 }

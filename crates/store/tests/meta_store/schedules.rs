@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::task::JoinSet;
-use vitrina_core::{Event, PipelineId, Status};
+use vitrina_core::{Event, OnActive, PipelineId, Status};
+use vitrina_store::RunRequest;
 
 use crate::stage::Stage;
 
@@ -33,7 +35,13 @@ async fn a_due_pipeline_is_requested_once_by_any_number_of_runners() {
     let mut runners = JoinSet::new();
     for _ in 0..6 {
         let store = stage.store.clone();
-        runners.spawn(async move { store.request_due().await.unwrap() });
+        runners.spawn(async move {
+            let mut requested = 0;
+            for _ in 0..3 {
+                requested += store.request_due().await.unwrap();
+            }
+            requested
+        });
     }
     assert_eq!(runners.join_all().await.iter().sum::<usize>(), 30);
     let twice: i64 = stage
@@ -53,7 +61,7 @@ async fn what_was_missed_is_requested_once_and_the_next_time_is_to_come() {
         .db
         .value("select extract(epoch from next_run_at - clock_timestamp())::float8 from etl.etl_pipelines")
         .await;
-    assert!((-1.0..=1.0).contains(&next), "{next} s until the next run");
+    assert!((-60.0..=1.0).contains(&next), "{next} s until the next run");
     assert_eq!(scheduled_runs(&stage, id).await, 1);
     assert_eq!(stage.status(id).await, Status::RunRequested);
 }
@@ -117,6 +125,95 @@ async fn a_pipeline_that_is_due_while_it_runs_runs_once_more() {
     let again = stage.claim().await.expect("one more run");
     stage.store.finish(&again.lease).await.unwrap();
     assert_eq!((stage.status(id).await, scheduled_runs(&stage, id).await), (Status::Idle, 1));
+}
+
+#[tokio::test]
+async fn a_time_that_comes_while_a_pipeline_waits_for_its_retry_leaves_that_alone() {
+    let stage = Stage::new().await;
+    let id = stage.create_scheduled("film_dim", "1s").await;
+    let claim = stage.begin(id).await;
+    stage
+        .store
+        .release(&claim.lease, "source.connection_lost", "gone", Duration::from_secs(300))
+        .await
+        .unwrap();
+    let retry_at = stage.record(id).await.retry_at;
+    stage.make_due(id).await;
+    stage.store.request_due().await.unwrap();
+    assert!(retry_at.is_some() && stage.record(id).await.retry_at == retry_at);
+}
+
+#[tokio::test]
+async fn a_persons_request_takes_the_place_of_the_schedules_and_neither_is_lost() {
+    let stage = Stage::new().await;
+    let id = stage.create_scheduled("film_dim", "1h").await;
+    let first = stage.begin(id).await;
+    stage.make_due(id).await;
+    stage.store.request_due().await.unwrap();
+    let backfill = RunRequest { keys: Some(vec![json!(["7"])]), ..RunRequest::default() };
+    stage.store.request_run(id, OnActive::After, &backfill).await.unwrap();
+    stage.store.request_due().await.unwrap();
+    stage.store.finish(&first.lease).await.unwrap();
+    let second = stage.claim().await.expect("the backfill");
+    assert!(second.backfill.is_some());
+    stage.make_due(id).await;
+    stage.store.request_due().await.unwrap();
+    stage.store.finish(&second.lease).await.unwrap();
+    let third = stage.claim().await.expect("the scheduled run");
+    assert!(third.backfill.is_none());
+    let trigger: String =
+        stage.db.value(&format!("select trigger from etl.etl_runs where id = '{}'", third.run)).await;
+    assert_eq!(trigger, "schedule");
+}
+
+#[tokio::test]
+async fn a_time_that_comes_while_a_persons_request_waits_is_put_off_and_not_dropped() {
+    let stage = Stage::new().await;
+    let id = stage.create_scheduled("film_dim", "24h").await;
+    stage.begin(id).await;
+    let backfill = RunRequest { keys: Some(vec![json!(["7"])]), ..RunRequest::default() };
+    stage.store.request_run(id, OnActive::After, &backfill).await.unwrap();
+    stage.make_due(id).await;
+    stage.store.request_due().await.unwrap();
+    let soon: bool = stage
+        .db
+        .value("select next_run_at between now() and now() + interval '1 minute' from etl.etl_pipelines")
+        .await;
+    assert!(soon, "not tomorrow");
+}
+
+#[tokio::test]
+async fn many_that_are_due_are_requested_in_turns_and_the_alarm_comes_soon() {
+    let stage = Stage::new().await;
+    for number in 0..25 {
+        let id = stage.create_scheduled(&format!("p{number}"), "5m").await;
+        stage.make_due(id).await;
+    }
+    let first = stage.store.request_due().await.unwrap();
+    assert!(first < 25 && stage.store.next_alarm().await.unwrap().unwrap() < Duration::from_secs(1));
+    assert_eq!(first + stage.store.request_due().await.unwrap(), 25);
+}
+
+#[tokio::test]
+async fn a_runner_that_starts_has_doubtful_times_looked_at_anew() {
+    let stage = Stage::new().await;
+    let (ahead, unread) =
+        (stage.create_scheduled("ahead", "5m").await, stage.create_scheduled("unread", "5m").await);
+    stage.store.request_due().await.unwrap();
+    let far =
+        format!("update etl.etl_pipelines set next_run_at = now() + interval '1 day' where id = '{ahead}'");
+    stage.db.execute(&far).await;
+    let older = format!(
+        "update etl.etl_pipelines set next_run_at = null, schedule_error = 'what?' where id = '{unread}'"
+    );
+    stage.db.execute(&older).await;
+    stage.store.review_schedules().await.unwrap();
+    stage.store.request_due().await.unwrap();
+    let soon: bool = stage
+        .db
+        .value("select bool_and(next_run_at < now() + interval '6 minutes') from etl.etl_pipelines")
+        .await;
+    assert!(soon && stage.record(unread).await.schedule_error.is_none());
 }
 
 #[tokio::test]

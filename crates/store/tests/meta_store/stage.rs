@@ -9,7 +9,7 @@ use vitrina_core::{
     Status,
 };
 use vitrina_store::{
-    Claim, Error, PipelineRecord, PipelineRef, RunRecord, RunRequest, RunnerAbilities, StepDone, Store,
+    Claim, Error, PipelineRecord, PipelineRef, RunRecord, RunRequest, RunnerAbilities, StepDone, Store, Terms,
 };
 use vitrina_testbed::Database;
 
@@ -45,7 +45,7 @@ impl Stage {
     }
 
     pub(crate) async fn claim(&self) -> Option<Claim> {
-        self.store.claim(&runner("tester"), LEASE, true).await.unwrap()
+        self.store.claim(&runner("tester"), &Terms::idle(LEASE)).await.unwrap()
     }
 
     /// Asks for a run and claims it.
