@@ -60,14 +60,14 @@ impl Api {
     }
 
     /// One thing that somebody asks for, sensible or not. Answers the status.
-    pub(crate) async fn ask_something(&self, pipeline: &str, dice: &mut Dice) -> Result<u16> {
+    pub(crate) async fn ask_something(&self, pipeline: &str, disables: f64, dice: &mut Dice) -> Result<u16> {
         let (verb, body) = match dice.share() {
+            _ if dice.share() < disables => ("disable", Value::Null),
             ..0.35 => ("run", json!({})),
-            ..0.60 => ("run", json!({"on_active": "after"})),
-            ..0.62 => ("run", json!({"mode": "full", "on_active": "after"})),
-            ..0.72 => ("pause", json!({})),
-            ..0.80 => ("cancel", json!({})),
-            ..0.86 => ("disable", Value::Null),
+            ..0.74 => ("run", json!({"on_active": "after"})),
+            ..0.76 => ("run", json!({"mode": "full", "on_active": "after"})),
+            ..0.82 => ("pause", json!({})),
+            ..0.87 => ("cancel", json!({})),
             _ => ("enable", Value::Null),
         };
         Ok(self.call(Method::POST, &format!("/pipelines/{pipeline}/{verb}"), &body).await?.0)

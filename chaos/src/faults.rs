@@ -7,6 +7,7 @@ use anyhow::Result;
 use tokio::time::sleep;
 
 use crate::dice::Dice;
+use crate::mute;
 use crate::pipelines::NAMES;
 use crate::storm::Storm;
 use crate::weather::Weather;
@@ -23,6 +24,9 @@ pub(crate) enum Harm {
     Terminate,
     /// A mart is locked for longer than a lease: its writer waits, and must keep what it has.
     Block,
+    /// A runner's sessions at the meta-store hang and its mart is locked, until somebody has taken its place: then
+    /// it goes on, not knowing, with only the fence before it.
+    Mute,
     /// Somebody asks the API for something.
     Ask,
 }
@@ -41,8 +45,8 @@ impl Tally {
 }
 
 impl Harm {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Kill, Self::Zombie, Self::Restart, Self::Terminate, Self::Block, Self::Ask];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Kill, Self::Zombie, Self::Restart, Self::Terminate, Self::Block, Self::Mute, Self::Ask];
 
     fn times(self, weather: &Weather) -> u32 {
         match self {
@@ -51,6 +55,7 @@ impl Harm {
             Self::Restart => weather.restarts,
             Self::Terminate => weather.terminations,
             Self::Block => weather.blocks,
+            Self::Mute => weather.mutes,
             Self::Ask => weather.calls,
         }
     }
@@ -100,6 +105,7 @@ impl Storm {
             Harm::Restart => self.restart().await,
             Harm::Terminate => Ok(self.terminate(dice).await.unwrap_or(false)),
             Harm::Block => Ok(self.block(dice).await.is_ok()),
+            Harm::Mute => Ok(mute::mute(self, dice).await.unwrap_or(false)),
             Harm::Ask => Ok(self.ask(dice).await),
         }
     }
@@ -158,7 +164,7 @@ impl Storm {
 
     async fn ask(&self, dice: &mut Dice) -> bool {
         let pipeline = dice.pick(&NAMES).copied().unwrap_or(NAMES[0]);
-        let status = self.api.ask_something(pipeline, dice).await.unwrap_or(0);
+        let status = self.api.ask_something(pipeline, self.weather.disables, dice).await.unwrap_or(0);
         *self.tally.lock().expect("no holder panics").answers.entry(status).or_default() += 1;
         true
     }

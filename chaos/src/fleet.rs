@@ -14,11 +14,12 @@ use nix::unistd::Pid;
 
 use crate::dice::Dice;
 use crate::ground::Ground;
+use crate::weather::Weather;
 
 #[derive(Debug)]
 pub struct Fleet {
     ground: Ground,
-    lease: Duration,
+    weather: Weather,
     runners: Vec<Runner>,
     started: u32,
     keeper: Option<String>,
@@ -48,17 +49,17 @@ pub struct Ended {
 }
 
 impl Fleet {
-    pub fn start(ground: &Ground, count: usize, lease: Duration) -> Result<Self> {
+    pub fn start(ground: &Ground, weather: &Weather) -> Result<Self> {
         let mut fleet = Self {
             ground: ground.clone(),
-            lease,
+            weather: weather.clone(),
             runners: Vec::new(),
             started: 0,
             keeper: None,
             disturbed: HashMap::new(),
             server_since: Some(Instant::now()),
         };
-        for _ in 0..count {
+        for _ in 0..weather.runners {
             fleet.add()?;
         }
         fleet.change_keeper();
@@ -72,8 +73,12 @@ impl Fleet {
             .ground
             .command(&name, &["runner"])?
             .env("VITRINA_RUNNER_NAME", &name)
-            .env("VITRINA_RUNNER_LEASE", format!("{}ms", self.lease.as_millis()))
+            .env("VITRINA_RUNNER_LEASE", format!("{}ms", self.weather.lease.as_millis()))
             .env("VITRINA_RUNNER_POLL_INTERVAL", "100ms")
+            .env(
+                "VITRINA_CONNECTIONS_MARTS_URL",
+                self.ground.marts_url(self.weather.own_logins.then_some(self.started)),
+            )
             .spawn()?;
         if self.server_since.is_none() {
             self.disturbed.insert(name.clone(), SystemTime::now());
@@ -172,6 +177,15 @@ impl Fleet {
         }
     }
 
+    /// Takes note that this runner is harmed, unless it is to be spared; answers which sockets are its own.
+    pub fn disturb_by_name(&mut self, name: &str) -> Option<Vec<String>> {
+        if self.keeper.as_deref() == Some(name) {
+            return None;
+        }
+        self.disturb(name);
+        self.runners.iter().find(|runner| runner.name == name && !runner.stopped).map(Runner::sockets)
+    }
+
     /// How long the keeper has had both itself and a server.
     pub fn healthy_for(&self) -> Option<Duration> {
         let keeper = self.runners.iter().find(|runner| self.keeper.as_ref() == Some(&runner.name))?;
@@ -233,8 +247,16 @@ impl Runner {
     }
 
     fn holds(&self, socket: &str) -> bool {
-        let Ok(open) = fs::read_dir(format!("/proc/{}/fd", self.child.id())) else { return false };
-        open.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|link| link.as_os_str() == socket))
+        self.sockets().iter().any(|held| held == socket)
+    }
+
+    fn sockets(&self) -> Vec<String> {
+        let Ok(open) = fs::read_dir(format!("/proc/{}/fd", self.child.id())) else { return Vec::new() };
+        let links = open.flatten().filter_map(|file| fs::read_link(file.path()).ok());
+        links
+            .map(|link| link.to_string_lossy().into_owned())
+            .filter(|link| link.starts_with("socket:"))
+            .collect()
     }
 
     fn new_lines(&mut self) -> Result<String> {
@@ -256,7 +278,7 @@ impl Drop for Fleet {
 }
 
 /// `socket:[…]` of a local TCP port, as /proc shows open files.
-fn socket_of(port: u16) -> Option<String> {
+pub(crate) fn socket_of(port: u16) -> Option<String> {
     let table = fs::read_to_string("/proc/net/tcp").ok()?;
     let local = format!("0100007F:{port:04X}");
     let line = table.lines().find(|line| line.split_whitespace().nth(1) == Some(&local))?;

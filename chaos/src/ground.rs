@@ -40,6 +40,8 @@ const SETTINGS: [(&str, &str); 5] = [
     ("shared_buffers", "64MB"),
     ("autovacuum_naptime", "5s"),
 ];
+/// More than there are runners at a time, so that neighbours differ.
+const LOGINS: u32 = 16;
 /// Also the name of the harness's own sessions, which are left alone.
 const APPLICATION: &str = "chaos";
 
@@ -68,6 +70,12 @@ impl Ground {
         session.client.batch_execute(include_str!("../sql/source.sql")).await.context("source.sql")?;
         let install = ["changelog", "install", "content.actor", "--key", "id", "--apply"];
         self.vitrina("changelog", &install)?;
+        for login in 0..LOGINS {
+            session
+                .client
+                .batch_execute(&format!("create role chaos_{login} superuser login password 'chaos'"))
+                .await?;
+        }
         session.client.batch_execute(include_str!("../sql/history.sql")).await.context("history.sql")
     }
 
@@ -101,6 +109,13 @@ impl Ground {
             .stdout(log.try_clone()?)
             .stderr(log);
         Ok(command)
+    }
+
+    /// Under the login that all share, or under one of their own.
+    pub(crate) fn marts_url(&self, login: Option<u32>) -> String {
+        let Some(login) = login else { return self.url.clone() };
+        let server = self.url.split_once('@').map_or(self.url.as_str(), |(_, server)| server);
+        format!("postgres://chaos_{}:chaos@{server}", login % LOGINS)
     }
 
     pub fn log(&self, name: &str) -> PathBuf {

@@ -8,6 +8,7 @@ mod dice;
 mod faults;
 pub mod fleet;
 pub mod ground;
+mod mute;
 mod pipelines;
 pub mod probes;
 pub mod report;

@@ -20,6 +20,7 @@ pub struct Stormed {
     pub restarts: u32,
     pub terminated_sessions: u32,
     pub blocked_marts: u32,
+    pub muted_runners: u32,
     pub api_calls: u32,
     /// By status; 0 is no answer at all.
     pub api_answers: BTreeMap<String, u32>,
@@ -65,13 +66,14 @@ impl Report {
 impl Stormed {
     pub fn summary(&self) -> String {
         let mut text = format!(
-            "seed {}: {} kills, {} zombies, {} restarts, {} sessions ended, {} marts blocked, {} calls of the API in {:.0} s\n",
+            "seed {}: {} kills, {} zombies, {} restarts, {} sessions ended, {} marts blocked, {} runners muted, {} calls of the API in {:.0} s\n",
             self.seed,
             self.kills,
             self.zombies,
             self.restarts,
             self.terminated_sessions,
             self.blocked_marts,
+            self.muted_runners,
             self.api_calls,
             self.seconds
         );

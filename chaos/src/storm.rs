@@ -52,7 +52,7 @@ async fn blow(ground: &Ground, weather: &Weather) -> Result<Stormed> {
     for pipeline in pipelines::all(weather) {
         api.create(&pipeline).await?;
     }
-    let fleet = Fleet::start(ground, weather.runners, weather.lease)?;
+    let fleet = Fleet::start(ground, weather)?;
     let storm = Storm {
         ground: ground.clone(),
         fleet: Arc::new(Mutex::new(fleet)),
@@ -160,6 +160,7 @@ impl Storm {
             restarts: tally.of(Harm::Restart),
             terminated_sessions: tally.of(Harm::Terminate),
             blocked_marts: tally.of(Harm::Block),
+            muted_runners: tally.of(Harm::Mute),
             api_calls: tally.of(Harm::Ask),
             api_answers: tally
                 .answers

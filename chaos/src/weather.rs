@@ -16,8 +16,15 @@ pub struct Weather {
     pub terminations: u32,
     /// Times that a mart is locked for longer than a lease.
     pub blocks: u32,
+    /// Times that a runner's heartbeats hang and its mart is locked until somebody has taken its place.
+    pub mutes: u32,
     /// Calls of the API.
     pub calls: u32,
+    /// The share of these that disable a pipeline.
+    pub disables: f64,
+    /// Every runner has a login of its own at the marts, so that none can end the sessions of another: the fence is
+    /// alone.
+    pub own_logins: bool,
     pub writers: usize,
     /// How long a writer rests between two transactions, at most.
     pub breath: Duration,
@@ -39,10 +46,13 @@ impl Weather {
             restarts: seconds.div_ceil(45),
             terminations: seconds / 2,
             blocks: seconds / 15,
-            calls: seconds * 8,
+            mutes: seconds / 20,
+            calls: seconds * 10,
+            disables: 0.05,
+            own_logins: false,
             writers: 6,
             breath: Duration::from_millis(100),
-            batch_size: 10,
+            batch_size: 4,
             hunt: false,
         }
     }

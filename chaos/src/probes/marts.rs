@@ -9,6 +9,10 @@ use tokio_postgres::Client;
 use super::Violation;
 use crate::pipelines::NAMES;
 
+/// A row that changes while a pass is under way moves behind the end of that pass, and is the next one's: of these
+/// only rows that have been left alone since the mark must be there.
+const BY_CURSOR: [&str; 2] = ["film", "film_rating"];
+
 /// The source at one moment, which the mart must hold once its checkpoint says so.
 #[derive(Debug)]
 struct Mark {
@@ -105,10 +109,12 @@ impl Mark {
 
     async fn missed(&self, client: &Client, mart: &str) -> Result<Vec<Violation>> {
         let stale = "select e.id, e.version, m.version from unnest($2::int[], $3::bigint[]) e(id, version)
-              left join chaos.mart m on m.mart = $1 and m.id = e.id
-             where case when m.id is not null then m.version < e.version
-                        else exists (select from chaos.source s where s.mart = $1 and s.id = e.id and s.hidden_version <= e.version) end";
-        let stale = client.query(stale, &[&mart, &self.ids, &self.versions]).await?;
+                       left join chaos.mart m on m.mart = $1 and m.id = e.id
+                       left join chaos.source s on s.mart = $1 and s.id = e.id
+                      where case when m.id is not null then m.version < e.version else s.hidden_version <= e.version end
+                        and (s.version = e.version or not $4)";
+        let stale =
+            client.query(stale, &[&mart, &self.ids, &self.versions, &BY_CURSOR.contains(&mart)]).await?;
         let ghosts = "select e.id, m.version from unnest($2::int[], $3::bigint[]) e(id, version)
                         join chaos.mart m on m.mart = $1 and m.id = e.id where m.version < e.version";
         let ghosts = client.query(ghosts, &[&mart, &self.ghosts, &self.gone_in]).await?;
