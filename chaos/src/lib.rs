@@ -15,5 +15,5 @@ pub mod report;
 mod storm;
 mod weather;
 
-pub use storm::storm;
+pub use storm::{fill_marts, storm};
 pub use weather::Weather;

@@ -40,11 +40,24 @@ pub(crate) struct Storm {
 pub async fn storm(binary: &Path, folder: &Path, weather: &Weather) -> Result<Stormed> {
     let ground = Ground::prepare(binary, folder).await?;
     let started = Instant::now();
-    let outcome = blow(&ground, weather).await;
-    let (mut stormed, longest) = (outcome?, started.elapsed());
-    stormed.seconds = longest.as_secs_f64();
+    let stormed = blow(&ground, weather).await?;
     ground.clear().await?;
-    Ok(stormed)
+    Ok(Stormed { seconds: started.elapsed().as_secs_f64(), ..stormed })
+}
+
+/// All marts as their sources are, and nobody at work any more.
+pub async fn fill_marts(ground: &Ground) -> Result<()> {
+    let (api, weather) = (Api::start(ground).await?, Weather { runners: 1, ..Weather::of(1, 1) });
+    for mut pipeline in pipelines::all(&weather) {
+        pipeline["schedule_interval"] = serde_json::Value::Null;
+        api.create(&pipeline).await?;
+    }
+    let fleet = Fleet::start(ground, &weather)?;
+    for pipeline in pipelines::NAMES {
+        api.succeed(pipeline, CALM).await?;
+    }
+    drop(fleet);
+    Ok(())
 }
 
 async fn blow(ground: &Ground, weather: &Weather) -> Result<Stormed> {
@@ -63,12 +76,10 @@ async fn blow(ground: &Ground, weather: &Weather) -> Result<Stormed> {
     };
     let mut prober = Prober::new(ground);
     let mut found = storm.rage(&mut prober).await?;
-    let detected =
-        (!found.is_empty()).then(|| storm.tally.lock().expect("no holder panics").first_violation).flatten();
-    if !(weather.hunt && !found.is_empty()) {
+    if !weather.hunt || found.is_empty() {
         found.extend(storm.settle(&mut prober).await?);
     }
-    Ok(storm.report(&prober, found, detected))
+    Ok(storm.report(&prober, found))
 }
 
 impl Storm {
@@ -85,7 +96,11 @@ impl Storm {
         }
         let mut found = Vec::new();
         while started.elapsed() < self.weather.length && found.len() < ENOUGH {
-            found.extend(self.look(prober).await?);
+            for violation in self.look(prober).await? {
+                let Violation { rule, pipeline, detail, .. } = &violation;
+                eprintln!("after {:.1} s: {rule} ({pipeline}: {detail})", started.elapsed().as_secs_f64());
+                found.push(violation);
+            }
             if !found.is_empty() {
                 let mut tally = self.tally.lock().expect("no holder panics");
                 tally.first_violation.get_or_insert(started.elapsed());
@@ -150,7 +165,7 @@ impl Storm {
         }
     }
 
-    fn report(&self, prober: &Prober, violations: Vec<Violation>, detected: Option<Duration>) -> Stormed {
+    fn report(&self, prober: &Prober, violations: Vec<Violation>) -> Stormed {
         let tally = self.tally.lock().expect("no holder panics");
         Stormed {
             seed: self.weather.seed,
@@ -171,7 +186,7 @@ impl Storm {
             probes: prober.probes,
             takeovers: prober.takeover_count,
             longest_takeover_seconds: prober.longest_takeover,
-            seconds_to_first_violation: detected.map(|after| after.as_secs_f64()),
+            seconds_to_first_violation: tally.first_violation.map(|after| after.as_secs_f64()),
             violations,
             logs: PathBuf::from(&self.ground.logs),
         }
@@ -181,5 +196,5 @@ impl Storm {
 /// The server is away now and then; that it does not come back is noticed by the harm that restarts it.
 fn is_away(error: &anyhow::Error) -> bool {
     let refusal = error.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
-    refusal.is_none_or(|state| state.code().starts_with("57"))
+    refusal.is_none_or(|state| ["53", "57"].iter().any(|class| state.code().starts_with(class)))
 }

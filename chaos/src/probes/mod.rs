@@ -15,7 +15,7 @@ use crate::fleet::Fleet;
 use crate::ground::{Ground, Session};
 
 pub use marts::differences;
-pub use runs::whole_history;
+pub use runs::{left_behind, whole_history};
 
 /// Something that must never be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -95,7 +95,7 @@ async fn compare_with_batches(client: &Client, which: &str) -> Result<Vec<Violat
 
 /// No lease is left behind while somebody healthy could take it. A pipeline that has stalled twice waits for an
 /// idle runner, which may take a while.
-pub(super) async fn left_behind(client: &Client, healthy: Option<Duration>) -> Result<Vec<Violation>> {
+pub async fn left_behind(client: &Client, healthy: Option<Duration>) -> Result<Vec<Violation>> {
     if healthy.is_none_or(|healthy| healthy < TAKEOVER + Duration::from_secs(1)) {
         return Ok(Vec::new());
     }
