@@ -41,8 +41,8 @@ bench: bootstrap ## workloads of the release binary beside their limits (ONLY=fu
 	@BENCH_BINARY=$(CARGO_TARGET_DIR)/release/vitrina ONLY='$(ONLY)' SCALE='$(or $(SCALE),1)' $(CARGO_TARGET_DIR)/release/vitrina-bench
 
 .PHONY: chaos
-chaos: bootstrap ## real processes under kills, stops and crashes, then seeded bugs (SECONDS=60, KILLS=, BUGS=fence, SEED=)
-	@cargo build --package vitrina-cli --package vitrina-chaos
+chaos: build ## real processes under kills, stops and crashes, then seeded bugs (SECONDS=60, KILLS=, BUGS=fence, SEED=)
+	@cargo build --workspace --bin vitrina-chaos --test database
 	@CHAOS_BINARY=$(vitrina) CHAOS_SECONDS='$(SECONDS)' CHAOS_KILLS='$(KILLS)' CHAOS_ZOMBIES='$(ZOMBIES)' CHAOS_RESTARTS='$(RESTARTS)' \
 	  CHAOS_BUGS='$(BUGS)' CHAOS_SEED='$(SEED)' $(CARGO_TARGET_DIR)/debug/vitrina-chaos
 

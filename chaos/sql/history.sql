@@ -80,7 +80,15 @@ begin
     if new.lease_token < old.lease_token then
         perform chaos.blame('a lease token went back', new.name, before || ' -> ' || after);
     end if;
-    if old.owner is null or new.owner is null or old.owner = new.owner then
+    if old.owner is null or old.owner = new.owner then
+        return null;
+    end if;
+    select a.runner into runner from etl.etl_attempts a where a.run_id = old.run_id and a.token = old.lease_token order by a.id desc limit 1;
+    if new.owner is null then
+        if runner <> current_setting('chaos.runner', true) then
+            perform chaos.blame('a run was ended by someone who is not its owner', new.name,
+                                format('%s -> %s, owned by %s, by %s', before, after, runner, current_setting('chaos.runner', true)));
+        end if;
         return null;
     end if;
     if new.lease_token <= old.lease_token then
@@ -89,7 +97,6 @@ begin
     if old.lease_until >= clock_timestamp() then
         perform chaos.blame('a live lease was taken', new.name, format('%s -> %s, %s before its end', before, after, old.lease_until - clock_timestamp()));
     end if;
-    select a.runner into runner from etl.etl_attempts a where a.run_id = old.run_id and a.token = old.lease_token order by a.id desc limit 1;
     insert into chaos.takeovers (pipeline, runner, seconds_late, suspect)
     values (new.name, coalesce(runner, '?'), extract(epoch from clock_timestamp() - old.lease_until),
             new.stalls >= 2 and new.status <> 'PAUSE_REQUESTED');

@@ -73,6 +73,8 @@ impl Fleet {
             .ground
             .command(&name, &["runner"])?
             .env("VITRINA_RUNNER_NAME", &name)
+            // By this the triggers of the harness know whose session they are in.
+            .env("VITRINA_DATABASE_URL", format!("{}?options=-c%20chaos.runner%3D{name}", self.ground.url))
             .env("VITRINA_RUNNER_LEASE", format!("{}ms", self.weather.lease.as_millis()))
             .env("VITRINA_RUNNER_POLL_INTERVAL", "100ms")
             .env(

@@ -98,6 +98,10 @@ fn plants() -> Vec<Plant> {
             "update etl.etl_pipelines set owner = gen_random_uuid() where name = 'film'",
         ),
         while_running(
+            "a run was ended by someone who is not its owner",
+            "set chaos.runner = 'somebody else'; update etl.etl_runs set status = 'SUCCESS', finished_at = now() where finished_at is null; update etl.etl_pipelines set status = 'IDLE', owner = null, lease_until = null, run_id = null where name = 'film'; reset chaos.runner",
+        ),
+        while_running(
             "open runs, open attempts and owner do not agree",
             "update etl.etl_attempts set ended_at = now() where runner = 'somebody'",
         ),
