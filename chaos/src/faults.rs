@@ -1,0 +1,171 @@
+//! What is done to Vitrina, each kind at its own pace, until the storm is over.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::sleep;
+
+use crate::dice::Dice;
+use crate::mute;
+use crate::pipelines::NAMES;
+use crate::storm::Storm;
+use crate::weather::Weather;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Harm {
+    /// `kill -9`
+    Kill,
+    /// SIGSTOP for longer than a lease, then SIGCONT.
+    Zombie,
+    /// Postgres crashes and starts again.
+    Restart,
+    /// A session of Vitrina is ended at the server.
+    Terminate,
+    /// A mart is locked for longer than a lease: its writer waits, and must keep what it has.
+    Block,
+    /// A runner's sessions at the meta-store hang and its mart is locked, until somebody has taken its place: then
+    /// it goes on, not knowing, with only the fence before it.
+    Mute,
+    /// Somebody asks the API for something.
+    Ask,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    done: BTreeMap<Harm, u32>,
+    pub(crate) answers: BTreeMap<u16, u32>,
+    pub(crate) first_violation: Option<Duration>,
+}
+
+impl Tally {
+    pub(crate) fn of(&self, harm: Harm) -> u32 {
+        self.done.get(&harm).copied().unwrap_or_default()
+    }
+}
+
+impl Harm {
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Kill, Self::Zombie, Self::Restart, Self::Terminate, Self::Block, Self::Mute, Self::Ask];
+
+    fn times(self, weather: &Weather) -> u32 {
+        match self {
+            Self::Kill => weather.kills,
+            Self::Zombie => weather.zombies,
+            Self::Restart => weather.restarts,
+            Self::Terminate => weather.terminations,
+            Self::Block => weather.blocks,
+            Self::Mute => weather.mutes,
+            Self::Ask => weather.calls,
+        }
+    }
+}
+
+/// The harm at its pace. What takes longer than its pace is made up for, so that the numbers come true.
+pub(crate) async fn keep_harming(storm: Storm, harm: Harm, mut dice: Dice) -> Result<()> {
+    let Some(every) = storm.weather.every(harm.times(&storm.weather)) else { return Ok(()) };
+    let started = tokio::time::Instant::now();
+    let mut times = 0;
+    while !storm.over.is_cancelled() && times < harm.times(&storm.weather) {
+        let due = started + every * times + every.mul_f64(dice.share());
+        tokio::select! {
+            () = storm.over.cancelled() => break,
+            () = tokio::time::sleep_until(due) => {}
+        }
+        if storm.do_harm(harm, &mut dice).await? {
+            *storm.tally.lock().expect("no holder panics").done.entry(harm).or_default() += 1;
+        }
+        times += 1;
+    }
+    Ok(())
+}
+
+/// Writers come back when the server does.
+pub(crate) async fn keep_writing(storm: Storm) -> Result<()> {
+    let call = format!("call chaos.work(1, {})", storm.weather.breath.as_secs_f64());
+    while !storm.over.is_cancelled() {
+        let Ok(session) = storm.ground.session().await else {
+            sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        while !storm.over.is_cancelled() && session.client.batch_execute(&call).await.is_ok() {}
+    }
+    Ok(())
+}
+
+impl Storm {
+    /// Answers whether there was anything to harm.
+    async fn do_harm(&self, harm: Harm, dice: &mut Dice) -> Result<bool> {
+        match harm {
+            Harm::Kill => {
+                let at_work = self.at_work().await;
+                self.fleet.lock().expect("no holder panics").kill(&at_work, dice)
+            }
+            Harm::Zombie => Ok(self.stop_for_long(dice).await),
+            Harm::Restart => self.restart().await,
+            Harm::Terminate => Ok(self.terminate(dice).await.unwrap_or(false)),
+            Harm::Block => Ok(self.block(dice).await.is_ok()),
+            Harm::Mute => Ok(mute::mute(self, dice).await.unwrap_or(false)),
+            Harm::Ask => Ok(self.ask(dice).await),
+        }
+    }
+
+    /// Runners that own a pipeline, as far as the server can say.
+    async fn at_work(&self) -> Vec<String> {
+        let sql = "select runner from etl.etl_attempts where ended_at is null";
+        let Ok(session) = self.ground.session().await else { return Vec::new() };
+        let rows = session.client.query(sql, &[]).await.unwrap_or_default();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    async fn stop_for_long(&self, dice: &mut Dice) -> bool {
+        let at_work = self.at_work().await;
+        let stopped = self.fleet.lock().expect("no holder panics").stop(&at_work, dice);
+        let Some(name) = stopped else { return false };
+        let (least, most) = self.weather.long_stop();
+        sleep(dice.between(least, most)).await;
+        self.fleet.lock().expect("no holder panics").wake(&name);
+        true
+    }
+
+    async fn restart(&self) -> Result<bool> {
+        self.fleet.lock().expect("no holder panics").server_goes();
+        self.ground.restart().await?;
+        self.fleet.lock().expect("no holder panics").server_comes()?;
+        Ok(true)
+    }
+
+    async fn terminate(&self, dice: &mut Dice) -> Result<bool> {
+        let session = self.ground.session().await?;
+        let sql = "select pid, client_port from pg_stat_activity
+                    where datname = current_database() and application_name like 'vitrina%' order by pid";
+        let rows = session.client.query(sql, &[]).await?;
+        let Some(row) = dice.pick(&rows) else { return Ok(false) };
+        let (pid, port): (i32, i32) = (row.get(0), row.get(1));
+        let Ok(port) = u16::try_from(port) else { return Ok(false) };
+        if !self.fleet.lock().expect("no holder panics").disturb_peer(port) {
+            return Ok(false);
+        }
+        let ended = session.client.query_one("select pg_terminate_backend($1)", &[&pid]).await?;
+        Ok(ended.get(0))
+    }
+
+    async fn block(&self, dice: &mut Dice) -> Result<()> {
+        let session = self.ground.session().await?;
+        let mart = dice.pick(&NAMES).copied().unwrap_or(NAMES[0]);
+        session.client.batch_execute(&format!("begin; lock table analytics.{mart} in share mode")).await?;
+        let length = dice.about(self.weather.lease.mul_f64(1.5));
+        tokio::select! {
+            () = self.over.cancelled() => {}
+            () = sleep(length) => {}
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, dice: &mut Dice) -> bool {
+        let pipeline = dice.pick(&NAMES).copied().unwrap_or(NAMES[0]);
+        let status = self.api.ask_something(pipeline, self.weather.disables, dice).await.unwrap_or(0);
+        *self.tally.lock().expect("no holder panics").answers.entry(status).or_default() += 1;
+        true
+    }
+}

@@ -1,0 +1,158 @@
+//! A private Postgres that may crash, with source, marts and meta-store in one database, made by the binary
+//! that is tested.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::task::JoinSet;
+use tokio_postgres::{Client, NoTls};
+use vitrina_cluster::{Cluster, Options};
+
+/// Cheap to clone: all share the server.
+#[derive(Debug, Clone)]
+pub struct Ground {
+    cluster: Arc<Cluster>,
+    pub binary: PathBuf,
+    /// Logs of all processes.
+    pub logs: PathBuf,
+    pub url: String,
+}
+
+/// A session that ends when it is dropped.
+#[derive(Debug)]
+pub struct Session {
+    pub client: Client,
+    _driver: JoinSet<()>,
+}
+
+/// A crash of the server's processes leaves what the kernel holds: there is no need to wait for disks. What was
+/// committed without waiting is lost in it all the same.
+const SETTINGS: [(&str, &str); 5] = [
+    ("fsync", "off"),
+    ("full_page_writes", "off"),
+    ("max_connections", "250"),
+    ("shared_buffers", "64MB"),
+    ("autovacuum_naptime", "5s"),
+];
+/// More than there are runners at a time, so that neighbours differ.
+const LOGINS: u32 = 16;
+/// Also the name of the harness's own sessions, which are left alone.
+const APPLICATION: &str = "chaos";
+
+impl Ground {
+    pub async fn prepare(binary: &Path, folder: &Path) -> Result<Self> {
+        let logs = folder.join("logs");
+        std::fs::create_dir_all(&logs)?;
+        let options = Options {
+            settings: SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            die_with_parent: true,
+            ..Options::new(folder.join("postgres"))
+        };
+        let cluster = tokio::task::spawn_blocking(move || Cluster::start(&options)).await??;
+        let administrator = connect(&cluster.url("postgres")).await?;
+        administrator.client.batch_execute("create database cinema").await?;
+        let url = cluster.url("cinema");
+        let ground = Self { cluster: Arc::new(cluster), binary: binary.to_owned(), logs, url };
+        ground.fill().await?;
+        Ok(ground)
+    }
+
+    /// The change log comes after the tables and before the pipelines, the harness's triggers last.
+    async fn fill(&self) -> Result<()> {
+        let session = self.session().await?;
+        self.vitrina("migrate", &["migrate"])?;
+        session.client.batch_execute(include_str!("../sql/source.sql")).await.context("source.sql")?;
+        let install = ["changelog", "install", "content.actor", "--key", "id", "--apply"];
+        self.vitrina("changelog", &install)?;
+        for login in 0..LOGINS {
+            session
+                .client
+                .batch_execute(&format!("create role chaos_{login} superuser login password 'chaos'"))
+                .await?;
+        }
+        session.client.batch_execute(include_str!("../sql/history.sql")).await.context("history.sql")
+    }
+
+    pub async fn session(&self) -> Result<Session> {
+        connect(&self.url).await
+    }
+
+    /// Runs a command of the binary to its end.
+    fn vitrina(&self, name: &str, arguments: &[&str]) -> Result<()> {
+        let status = self.command(name, arguments)?.status()?;
+        ensure!(status.success(), "vitrina {} failed: see {}", arguments.join(" "), self.log(name).display());
+        Ok(())
+    }
+
+    /// The binary with this ground's addresses and nothing of the caller's settings.
+    pub(crate) fn command(&self, name: &str, arguments: &[&str]) -> Result<Command> {
+        let log = std::fs::File::create(self.log(name))?;
+        let mut command = Command::new(&self.binary);
+        for (variable, _) in std::env::vars().filter(|(variable, _)| variable.starts_with("VITRINA_")) {
+            command.env_remove(variable);
+        }
+        command
+            .args(arguments)
+            .env("VITRINA_DATABASE_URL", &self.url)
+            .env("VITRINA_CONNECTIONS_CONTENT_URL", &self.url)
+            .env("VITRINA_CONNECTIONS_CONTENT_ALLOWED_SCHEMAS", "content")
+            .env("VITRINA_CONNECTIONS_MARTS_URL", &self.url)
+            .env("VITRINA_LOG_FORMAT", "text")
+            .current_dir(&self.logs)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        Ok(command)
+    }
+
+    /// Under the login that all share, or under one of their own.
+    pub(crate) fn marts_url(&self, login: Option<u32>) -> String {
+        let Some(login) = login else { return self.url.clone() };
+        let server = self.url.split_once('@').map_or(self.url.as_str(), |(_, server)| server);
+        format!("postgres://chaos_{}:chaos@{server}", login % LOGINS)
+    }
+
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.logs.join(format!("{name}.log"))
+    }
+
+    /// What `pg_ctl restart -m immediate` does. The watchdog of the first start looks after the second as well.
+    pub async fn restart(&self) -> Result<()> {
+        let cluster = Arc::clone(&self.cluster);
+        tokio::task::spawn_blocking(move || crash(&cluster)).await?
+    }
+
+    /// Ends the server and deletes its data; the logs stay.
+    pub async fn clear(self) -> Result<()> {
+        let Some(cluster) = Arc::into_inner(self.cluster) else { return Ok(()) };
+        tokio::task::spawn_blocking(move || cluster.stop()).await?.ok();
+        Ok(())
+    }
+}
+
+fn crash(cluster: &Cluster) -> Result<()> {
+    let pid = Pid::from_raw(cluster.postmaster().context("the server runs")?);
+    kill(pid, Signal::SIGQUIT)?;
+    while kill(pid, None).is_ok() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let options = Options { port: Some(cluster.port()), ..Options::new(cluster.directory()) };
+    let settings = SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    Cluster::start(&Options { settings, ..options })?;
+    Ok(())
+}
+
+async fn connect(url: &str) -> Result<Session> {
+    let mut config: tokio_postgres::Config = url.parse()?;
+    config.application_name(APPLICATION).connect_timeout(Duration::from_secs(5));
+    let (client, connection) = config.connect(NoTls).await?;
+    let mut driver = JoinSet::new();
+    driver.spawn(async move { drop(connection.await) });
+    Ok(Session { client, _driver: driver })
+}

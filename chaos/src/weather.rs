@@ -1,0 +1,69 @@
+//! How hard it storms: which faults, how many of them, and for how long.
+
+use std::time::Duration;
+
+#[derive(Debug, Clone)]
+pub struct Weather {
+    pub seed: u64,
+    pub length: Duration,
+    pub runners: usize,
+    pub lease: Duration,
+    /// Each of these is spread evenly over the storm.
+    pub kills: u32,
+    pub zombies: u32,
+    pub restarts: u32,
+    /// Sessions of Vitrina that are ended at the server.
+    pub terminations: u32,
+    /// Times that a mart is locked for longer than a lease.
+    pub blocks: u32,
+    /// Times that a runner's heartbeats hang and its mart is locked until somebody has taken its place.
+    pub mutes: u32,
+    /// Calls of the API.
+    pub calls: u32,
+    /// The share of these that disable a pipeline.
+    pub disables: f64,
+    /// Every runner has a login of its own at the marts, so that none can end the sessions of another: the fence is
+    /// alone.
+    pub own_logins: bool,
+    pub writers: usize,
+    /// How long a writer rests between two transactions, at most.
+    pub breath: Duration,
+    pub batch_size: u32,
+    /// Ends at the first violation: for bugs that are there to be found.
+    pub hunt: bool,
+}
+
+impl Weather {
+    /// The faults of this many seconds at the pace of the whole storm.
+    pub fn of(seed: u64, seconds: u32) -> Self {
+        Self {
+            seed,
+            length: Duration::from_secs(seconds.into()),
+            runners: 5,
+            lease: Duration::from_secs(2),
+            kills: seconds * 10 / 9,
+            zombies: seconds * 2 / 9,
+            restarts: seconds.div_ceil(45),
+            terminations: seconds / 2,
+            blocks: seconds / 15,
+            mutes: seconds / 20,
+            calls: seconds * 10,
+            disables: 0.05,
+            own_logins: false,
+            writers: 6,
+            breath: Duration::from_millis(100),
+            batch_size: 4,
+            hunt: false,
+        }
+    }
+
+    /// How often something comes that comes so many times.
+    pub fn every(&self, times: u32) -> Option<Duration> {
+        (times > 0).then(|| self.length / times)
+    }
+
+    /// Longer than a lease: its runner comes back as a zombie.
+    pub fn long_stop(&self) -> (Duration, Duration) {
+        (self.lease.mul_f64(1.1), self.lease.mul_f64(1.9))
+    }
+}
