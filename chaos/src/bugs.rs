@@ -34,26 +34,26 @@ macro_rules! bug {
 pub const ALL: &[Bug] = &[
     bug!("fence", "a batch is committed whoever owns the pipeline, on whatever checkpoint", |weather| {
         (weather.kills, weather.zombies, weather.terminations) = (0, 0, 0);
-        (weather.mutes, weather.own_logins) = (60, true);
+        (weather.mutes, weather.own_logins) = (120, true);
     }),
     bug!("second-transaction", "the checkpoint is committed before the rows, not with them", |_| {}),
-    bug!("finish", "a run is ended by whoever thinks he owns it", |weather| weather.zombies = 60),
+    bug!("finish", "a run is ended by whoever thinks he owns it", |weather| weather.zombies = 120),
     bug!("recovery", "runs are taken over while their lease is alive", |_| {}),
     bug!("cursor", "reading goes on from the greatest cursor, and late transactions are missed", |weather| {
         (weather.kills, weather.zombies, weather.writers) = (0, 0, 10);
     }),
     bug!("heartbeat", "leases are not renewed while a batch is under way", |weather| {
         (weather.kills, weather.zombies, weather.terminations, weather.mutes) = (0, 0, 0, 0);
-        weather.blocks = 60;
+        weather.blocks = 120;
     }),
     bug!("figures", "a run that is taken over counts its rows anew", |_| {}),
     bug!("disabled", "a disabled pipeline whose runner died is left alone", |weather| {
-        (weather.kills, weather.blocks, weather.calls, weather.disables) = (240, 60, 1200, 0.2);
+        (weather.kills, weather.blocks, weather.calls, weather.disables) = (480, 120, 2400, 0.2);
     }),
 ];
 
 /// A bug that does not show within this time counts as not found.
-const LONGEST_HUNT: u32 = 120;
+const LONGEST_HUNT: u32 = 240;
 
 /// Where copies of the sources and the binaries made of them are kept.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::probes::Violation;
 
@@ -29,6 +29,7 @@ pub struct Stormed {
     pub takeovers: u64,
     pub longest_takeover_seconds: f64,
     pub seconds_to_first_violation: Option<f64>,
+    #[serde(serialize_with = "as_number")]
     pub violations: Vec<Violation>,
     pub logs: PathBuf,
 }
@@ -45,8 +46,15 @@ pub struct Sought {
 
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
+    #[serde(flatten)]
     pub storm: Option<Stormed>,
+    #[serde(rename = "seeded_bugs")]
     pub bugs: Vec<Sought>,
+}
+
+/// The summary tells each of them.
+fn as_number<S: Serializer>(violations: &[Violation], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(violations.len() as u64)
 }
 
 impl Report {

@@ -92,7 +92,7 @@ impl Runner {
     }
 
     /// Executes everything that is waiting, and returns when nothing is left to claim or to end.
-    pub async fn drain(&self) -> Result<()> {
+    pub async fn work_off(&self) -> Result<()> {
         let mut dispatcher = self.dispatcher(CancellationToken::new()).await?;
         loop {
             dispatcher.fill().await.map_err(Error::from)?;

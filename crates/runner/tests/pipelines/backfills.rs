@@ -26,7 +26,7 @@ async fn in_minutes(films: i32, changes: serde_json::Value) -> (Stage, PipelineI
 
 async fn backfill(stage: &Stage, id: PipelineId, from: Option<&str>, to: Option<&str>) -> RunRecord {
     let run = stage.request_range(id, from, to).await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     stage.run_record(run).await
 }
 

@@ -443,7 +443,7 @@ async fn a_mart_that_follows_a_change_log_can_be_read_again_over_a_range_of_its_
     stage.succeed(id).await;
     stage.db.execute("update analytics.film set title = 'Spoilt'").await;
     let run = stage.request_range(id, None, None).await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     assert_eq!(stage.run_record(run).await.rows_written, 20);
     assert_eq!(stage.differences().await, 0);
     assert_eq!(stage.succeed(id).await.rows_read, 0);

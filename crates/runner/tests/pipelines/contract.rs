@@ -76,7 +76,7 @@ async fn keeps_the_contract(stage: &Stage, target_table: &str, target: &Target) 
         }))
         .await;
     let play = async |run| -> RunRecord {
-        stage.drain(settings(stage)).await;
+        stage.work_off(settings(stage)).await;
         let record = stage.run_record(run).await;
         assert_eq!(record.status, RunStatus::Success, "{:?}", record.error);
         assert_eq!(target.titles(stage).await, source_titles(stage).await);

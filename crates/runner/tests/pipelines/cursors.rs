@@ -228,7 +228,7 @@ async fn nothing_is_copied_that_a_crash_of_its_source_could_take_back() {
             ))
             .await;
         stage.request(id).await;
-        stage.drain(reading_from(&stage, &source)).await;
+        stage.work_off(reading_from(&stage, &source)).await;
         assert_eq!(stage.count("analytics.film").await, i64::from(film));
     }
     let source = source.crash().await;
@@ -244,7 +244,7 @@ async fn a_query_whose_rows_depend_on_each_other_cannot_be_followed_row_by_row()
     assert_eq!(code, "sql.not_of_a_key");
     assert!(message.contains("partition it by id, or run the pipeline in mode full"), "{message}");
     stage.request_mode(id, vitrina_core::Mode::Full).await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     assert_eq!(stage.count("analytics.film").await, 5);
 }
 
@@ -314,6 +314,6 @@ async fn of_rows_with_one_key_the_newest_counts_where_a_page_of_a_load_ends_amon
         }))
         .await;
     stage.request_mode(id, vitrina_core::Mode::Full).await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     assert_eq!(stage.count("analytics.film where title = 'version 3'").await, 20);
 }

@@ -16,7 +16,7 @@ impl Stage {
 
     async fn decide(&self, id: PipelineId, decision: Decision) -> RunRecord {
         let run = self.request_decision(id, decision).await;
-        self.runner().drain().await.unwrap();
+        self.runner().work_off().await.unwrap();
         let run = self.run_record(run).await;
         assert_eq!(run.status, RunStatus::Success, "{:?}", run.error);
         run
@@ -64,7 +64,7 @@ async fn a_kept_checkpoint_goes_on_under_the_new_configuration_and_is_asked_abou
 async fn a_full_run_of_a_changed_pipeline_never_asks() {
     let (stage, id) = changed().await;
     let run = stage.request_mode(id, Mode::Full).await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     assert_eq!(stage.run_record(run).await.status, RunStatus::Success);
     assert_eq!(stage.shouted().await, 10);
     stage.db.execute("update content.film set modified = now() where id = 3").await;
@@ -118,7 +118,7 @@ async fn a_run_that_begins_by_itself_cannot_be_refused_and_fails_instead() {
     stage.request_decision(id, Decision::Keep).await;
     stage.store.request_run(id, OnActive::After, &RunRequest::default()).await.unwrap();
     stage.db.execute("update etl.etl_pipelines set source_query = source_query || ' where true'").await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     let runs = stage.store.runs(id, 2).await.unwrap();
     assert_eq!(runs[0].error_code.as_deref(), Some("checkpoint.config_changed"));
     assert_eq!(runs[1].status, RunStatus::Success, "it keeps the configuration it was requested with");
@@ -148,7 +148,7 @@ async fn a_reset_is_carried_out_once_however_often_its_run_is_taken_over() {
     while doomed.join_next().await.is_some() {}
     blocker.batch_execute("rollback").await.unwrap();
     stage.expire_leases().await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     let run = stage.run_record(run).await;
     assert_eq!((run.status, run.rows_read), (RunStatus::Success, 30), "no batch was read twice");
     assert_eq!(stage.shouted().await, 30);

@@ -69,7 +69,7 @@ async fn a_target_that_cannot_be_written_fails_the_run(#[case] changes: Value, #
     let mut settings = stage.settings("tester");
     let marts = settings.connections.0["marts"].clone();
     settings.connections.0.insert("search".into(), marts);
-    vitrina_runner::Runner::new(settings, stage.store.clone()).drain().await.unwrap();
+    vitrina_runner::Runner::new(settings, stage.store.clone()).work_off().await.unwrap();
     assert_eq!(stage.run_record(run).await.error_code.as_deref(), Some(code));
 }
 
@@ -95,7 +95,7 @@ async fn one_pipelines_failure_leaves_its_neighbours_alone() {
         )
         .await;
     let (good_run, bad_run) = (stage.request(good).await, stage.request(bad).await);
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     assert_eq!(stage.run_record(bad_run).await.status, RunStatus::Failed);
     assert_eq!(stage.run_record(good_run).await.status, RunStatus::Success);
     assert_eq!(stage.differences().await, 0);
@@ -115,7 +115,7 @@ async fn a_lost_connection_gives_the_pipeline_back_instead_of_failing_it(
     let mut settings = stage.settings("cut off");
     let lost = settings.connections.0.get_mut(connection).unwrap();
     lost.url = "postgres://someone:secret@127.0.0.1:1/content".into();
-    vitrina_runner::Runner::new(settings, stage.store.clone()).drain().await.unwrap();
+    vitrina_runner::Runner::new(settings, stage.store.clone()).work_off().await.unwrap();
     assert_eq!(
         (stage.status(id).await, stage.run_record(run).await.status),
         (Status::RunRequested, RunStatus::Running)
@@ -124,7 +124,7 @@ async fn a_lost_connection_gives_the_pipeline_back_instead_of_failing_it(
     assert_eq!(attempts[0].error_code.as_deref(), Some(code));
     assert!(!attempts[0].error.as_ref().unwrap().contains("secret"));
     stage.db.execute("update etl.etl_pipelines set retry_at = now()").await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     assert_eq!(stage.run_record(run).await.status, RunStatus::Success);
 }
 
@@ -186,7 +186,7 @@ async fn a_row_that_a_policy_hides_is_an_error_and_not_a_delete() {
     let mut settings = stage.settings("reader");
     settings.connections.0.get_mut("content").unwrap().url = stage.db.url_as(&role, "secret").into();
     let run = stage.request(id).await;
-    vitrina_runner::Runner::new(settings, stage.store.clone()).drain().await.unwrap();
+    vitrina_runner::Runner::new(settings, stage.store.clone()).work_off().await.unwrap();
     let failed = stage.run_record(run).await;
     assert_eq!(failed.error_code.as_deref(), Some("sql.refused_by_source"));
     assert!(failed.error.unwrap().contains("row-level security"));

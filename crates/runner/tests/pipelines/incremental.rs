@@ -101,7 +101,7 @@ async fn a_full_load_of_an_incremental_pipeline_leaves_the_cursor_where_it_opene
     let stage = Stage::with_films(100).await;
     let id = stage.incremental(30).await;
     stage.request_mode(id, Mode::Full).await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     assert_eq!(stage.differences().await, 0);
     stage.db.execute("update content.film set title = 'Changed', modified = now() where id = 4").await;
     let run = stage.succeed(id).await;

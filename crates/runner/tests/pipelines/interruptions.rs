@@ -92,7 +92,7 @@ async fn a_runner_that_stops_finishes_its_batch_and_hands_the_run_to_the_next() 
     assert_eq!((stage.status(id).await, stage.count("analytics.film").await), (Status::RunRequested, 10));
     assert_eq!(stage.store.runners().await.unwrap()[0].status, "STOPPED");
 
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     let done = stage.run_record(run).await;
     assert_eq!((done.status, done.rows_read), (RunStatus::Success, 100), "one run, two attempts");
     assert_eq!(stage.store.attempts(run).await.unwrap().len(), 2);
@@ -118,7 +118,7 @@ async fn a_run_left_by_a_dead_runner_is_taken_over_from_its_checkpoint() {
     // The server may still be at the dead runner's last commit, which holds the pipeline.
     until(async || {
         stage.expire_leases().await;
-        stage.runner().drain().await.unwrap();
+        stage.runner().work_off().await.unwrap();
         stage.status(id).await == Status::Idle
     })
     .await;

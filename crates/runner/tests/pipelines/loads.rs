@@ -238,7 +238,7 @@ async fn rows_of_a_megabyte_and_of_a_few_bytes_travel_in_one_table() {
         let mut settings = stage.settings("small");
         settings.max_batch_bytes = 1_500_000;
         let run = stage.request(id).await;
-        stage.drain(settings).await;
+        stage.work_off(settings).await;
         let run = stage.run_record(run).await;
         assert_eq!((run.status, run.rows_read), (RunStatus::Success, 200), "{:?}", run.error);
         assert!((3..=5).contains(&run.batches), "{} batches", run.batches);
@@ -267,7 +267,7 @@ async fn a_slow_sink_keeps_no_transaction_open_at_the_source() {
     let blocker = stage.block_film(5).await;
     let mut tasks = tokio::task::JoinSet::new();
     let runner = vitrina_runner::Runner::new(settings, stage.store.clone());
-    tasks.spawn(async move { runner.drain().await.unwrap() });
+    tasks.spawn(async move { runner.work_off().await.unwrap() });
     stage.someone_waits_for_a_row().await;
     let open = "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'vitrina/%'
                  and xact_start is not null and query like 'copy (select%'";

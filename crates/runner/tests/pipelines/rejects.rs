@@ -198,7 +198,7 @@ async fn rejects_are_read_again_at_the_source_and_the_checkpoint_stays() {
     stage.db.execute("update content.film set title = 'short' where id = 7").await;
     let keys = stage.store.reject_keys(id, &RejectChoice::default(), 100).await.unwrap();
     let run = stage.request_keys(id, json!(keys)).await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     let run = stage.run_record(run).await;
     assert_eq!((run.status, run.rows_read, run.rows_written), (RunStatus::Success, 1, 1), "{:?}", run.error);
     assert_eq!(stage.rejects().await, []);
@@ -213,7 +213,7 @@ async fn a_backfill_writes_what_is_there_and_deletes_what_is_gone() {
     stage.succeed(id).await;
     stage.db.execute("update content.film set title = 'New' where id in (1, 2); delete from content.film where id in (3, 4)").await;
     let run = stage.request_keys(id, json!([[1], [3], ["4"], [77]])).await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     let run = stage.run_record(run).await;
     assert_eq!(
         (run.status, run.rows_read, run.rows_written, run.rows_deleted),
@@ -231,7 +231,7 @@ async fn a_backfill_of_keys_with_the_wrong_number_of_columns_is_refused() {
     let stage = Stage::with_films(3).await;
     let id = stage.full(10).await;
     let run = stage.request_keys(id, json!([[1, 2]])).await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     assert_eq!(stage.run_record(run).await.error_code.as_deref(), Some("backfill.key"));
 }
 
@@ -284,7 +284,7 @@ async fn a_backfill_in_the_middle_of_a_load_is_not_undone_by_it() {
     assert_eq!(stage.fail(id).await.0, "rejects.limit", "behind its first batches");
     stage.db.execute("update content.film set title = 'short' where id = 7").await;
     let run = stage.request_keys(id, json!([["7"]])).await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     assert_eq!(stage.run_record(run).await.status, RunStatus::Success);
     stage.store.acknowledge_rejects(id, &RejectChoice::default()).await.unwrap();
     stage.succeed(id).await;
@@ -390,7 +390,7 @@ async fn the_delete_limit_holds_over_all_batches_of_a_backfill() {
     stage.db.execute("delete from content.film where id <= 60").await;
     let keys: Vec<_> = (1..=60).map(|id| json!([id])).collect();
     let run = stage.request_keys(id, json!(keys)).await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     assert_eq!(stage.run_record(run).await.error_code.as_deref(), Some("sink.delete_limit"));
     assert_eq!(stage.count("analytics.film").await, 80, "20 % of what there was, and no more");
 }
@@ -403,7 +403,7 @@ async fn a_key_that_the_mart_cannot_hold_spoils_no_backfill() {
     stage.succeed(id).await;
     stage.db.execute("update content.film set title = 'New' where id = 1").await;
     let run = stage.request_keys(id, json!([["5000000003"], ["1"]])).await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     let run = stage.run_record(run).await;
     assert_eq!((run.status, run.rows_written), (RunStatus::Success, 1), "{:?}", run.error);
     assert_eq!(stage.rejects().await.len(), 1);

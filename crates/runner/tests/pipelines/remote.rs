@@ -34,7 +34,7 @@ impl Remote {
 
     async fn succeed(&self, id: PipelineId) -> vitrina_store::RunRecord {
         let run = self.stage.request(id).await;
-        self.stage.drain(self.settings()).await;
+        self.stage.work_off(self.settings()).await;
         let run = self.stage.run_record(run).await;
         assert_eq!(run.status, RunStatus::Success, "{:?}", run.error);
         run
@@ -59,7 +59,7 @@ async fn loads_and_passes_into_another_database_keep_both_checkpoints_equal() {
     remote.stage.db.execute("update content.film set modified = now() where id >= 100").await;
     assert_eq!(remote.succeed(id).await.rows_written, 6);
     let run = remote.stage.request_mode(id, vitrina_core::Mode::Full).await;
-    remote.stage.drain(remote.settings()).await;
+    remote.stage.work_off(remote.settings()).await;
     assert_eq!(remote.stage.run_record(run).await.rows_unchanged, 41);
     assert_eq!(remote.films().await, 41);
     let (here, there) = remote.versions().await;
@@ -87,7 +87,7 @@ async fn a_batch_whose_copy_was_lost_is_entered_again_with_its_figures_and_not_w
         )
         .await;
     let run = remote.stage.request(id).await;
-    remote.stage.drain(remote.settings()).await;
+    remote.stage.work_off(remote.settings()).await;
     assert_eq!(remote.stage.status(id).await, Status::RunRequested, "given back");
     assert_eq!(remote.versions().await, (1, 2));
     remote
@@ -95,7 +95,7 @@ async fn a_batch_whose_copy_was_lost_is_entered_again_with_its_figures_and_not_w
         .db
         .execute("create table etl.passed (); update etl.etl_pipelines set retry_at = now()")
         .await;
-    remote.stage.drain(remote.settings()).await;
+    remote.stage.work_off(remote.settings()).await;
     let run = remote.stage.run_record(run).await;
     assert_eq!((run.status, run.rows_read, run.batches), (RunStatus::Success, 20, 2), "{:?}", run.error);
     assert_eq!(remote.films().await, 20);
@@ -122,7 +122,7 @@ async fn a_zombie_is_fenced_by_the_token_beside_the_mart() {
     let run = remote.stage.request(id).await;
     let mut zombie = tokio::task::JoinSet::new();
     let runner = vitrina_runner::Runner::new(remote.settings(), remote.stage.store.clone());
-    zombie.spawn(async move { runner.drain().await });
+    zombie.spawn(async move { runner.work_off().await });
     let waits = "select exists (select from pg_locks l join pg_stat_activity a using (pid)
                                  where not l.granted and a.datname = current_database())";
     until(|| remote.marts.value::<bool>(waits)).await;
@@ -141,7 +141,7 @@ async fn rejects_of_a_remote_mart_are_kept_in_the_meta_store() {
     remote.marts.execute("alter table analytics.film add check (id <> 5)").await;
     let id = remote.stage.pipeline(json!({"batch_size": 7})).await;
     let run = remote.stage.request(id).await;
-    remote.stage.drain(remote.settings()).await;
+    remote.stage.work_off(remote.settings()).await;
     assert_eq!(remote.stage.run_record(run).await.error_code.as_deref(), Some("rejects.limit"));
     assert_eq!(remote.films().await, 0);
     remote.stage.db.execute("update etl.etl_pipelines set reject_limit = 1").await;
@@ -180,10 +180,10 @@ async fn a_decision_about_a_mart_elsewhere_counts_there_as_well() {
     let id = remote.stage.incremental(100).await;
     remote.succeed(id).await;
     let run = remote.stage.request_decision(id, Decision::Reset).await;
-    remote.stage.drain(remote.settings()).await;
+    remote.stage.work_off(remote.settings()).await;
     assert_eq!(remote.stage.run_record(run).await.rows_read, 20);
     let run = remote.stage.request_decision(id, Decision::Keep).await;
-    remote.stage.drain(remote.settings()).await;
+    remote.stage.work_off(remote.settings()).await;
     assert_eq!(remote.stage.run_record(run).await.rows_read, 0);
     let (here, there) = remote.versions().await;
     assert_eq!(here, there);

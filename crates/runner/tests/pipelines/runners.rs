@@ -148,7 +148,7 @@ async fn a_runner_that_is_asked_to_drain_finishes_its_batch_hands_its_run_back_a
         (stage.status(id).await, stage.run_record(run).await.status),
         (Status::RunRequested, RunStatus::Running)
     );
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     let ended = stage.run_record(run).await;
     assert_eq!((ended.status, ended.rows_read), (RunStatus::Success, 100), "no batch counts twice");
     assert_eq!(stage.differences().await, 0);
@@ -190,7 +190,7 @@ async fn a_panic_fails_its_own_pipeline_and_leaves_its_neighbours_alone() {
     settings.sinks.0.push(&Buggy);
     settings.allowed_targets.0.push("buggy:*".to_owned());
     let (good_run, bad_run) = (stage.request(good).await, stage.request(bad).await);
-    stage.drain(settings).await;
+    stage.work_off(settings).await;
     let failed = stage.run_record(bad_run).await;
     assert_eq!((failed.status, failed.error_code.as_deref()), (RunStatus::Failed, Some("runner.panic")));
     assert_eq!(stage.status(bad).await, Status::Failed);
@@ -296,13 +296,13 @@ async fn a_full_disk_gives_the_pipeline_back_until_there_is_room_again() {
     stage.db.execute(&format!("create tablespace small location '{}'", path(&disk.0))).await;
     stage.db.execute("alter table analytics.film set tablespace small").await;
     let run = stage.request(id).await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     assert_eq!(stage.status(id).await, Status::RunRequested);
     let attempts = stage.store.attempts(run).await.unwrap();
     assert_eq!(attempts[0].error_code.as_deref(), Some("sink.unavailable"), "{:?}", attempts[0].error);
     disk.enlarge("64m");
     stage.db.execute("update etl.etl_pipelines set retry_at = now()").await;
-    stage.runner().drain().await.unwrap();
+    stage.runner().work_off().await.unwrap();
     assert_eq!(stage.run_record(run).await.status, RunStatus::Success);
     assert_eq!(stage.differences().await, 0);
 }

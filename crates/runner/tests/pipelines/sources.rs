@@ -100,12 +100,12 @@ async fn a_commit_whose_answer_is_lost_is_neither_repeated_nor_forgotten() {
     through.set_port(Some(address.rsplit(':').next().unwrap().parse().unwrap())).unwrap();
     settings.connections.0.get_mut("marts").unwrap().url = through.to_string().into();
     let run = stage.request(id).await;
-    stage.drain(settings.clone()).await;
+    stage.work_off(settings.clone()).await;
     let attempts = stage.store.attempts(run).await.unwrap();
     assert_eq!(attempts[0].error_code.as_deref(), Some("sink.connection_lost"));
     assert_eq!(stage.count("analytics.film").await, 10, "the batch is there");
     stage.db.execute("update etl.etl_pipelines set retry_at = now()").await;
-    stage.drain(settings).await;
+    stage.work_off(settings).await;
     let run = stage.run_record(run).await;
     assert_eq!((run.status, run.rows_read, run.batches), (RunStatus::Success, 30, 3), "{:?}", run.error);
     assert_eq!(stage.differences().await, 0);

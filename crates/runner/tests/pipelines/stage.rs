@@ -118,8 +118,8 @@ impl Stage {
         }
     }
 
-    pub(crate) async fn drain(&self, settings: RunnerSettings) {
-        Runner::new(settings, self.store.clone()).drain().await.unwrap();
+    pub(crate) async fn work_off(&self, settings: RunnerSettings) {
+        Runner::new(settings, self.store.clone()).work_off().await.unwrap();
     }
 
     pub(crate) async fn request_keys(&self, id: PipelineId, keys: Value) -> RunId {
@@ -187,7 +187,7 @@ impl Stage {
     /// Requests a run and executes it to its end.
     pub(crate) async fn run(&self, id: PipelineId) -> RunRecord {
         let run = self.request(id).await;
-        self.runner().drain().await.unwrap();
+        self.runner().work_off().await.unwrap();
         self.run_record(run).await
     }
 

@@ -45,7 +45,7 @@ impl Pair {
 
     async fn run(&self, id: PipelineId, url: &str) -> RunRecord {
         let run = self.stage.request(id).await;
-        self.stage.drain(self.reading_from(url)).await;
+        self.stage.work_off(self.reading_from(url)).await;
         self.stage.run_record(run).await
     }
 

@@ -115,7 +115,7 @@ impl Storm {
     /// One run of each pipeline, to its end; then the fault.
     async fn pass(&self, sabotage: Sabotage) {
         self.request_all().await;
-        self.stage.drain(self.settings("tester")).await;
+        self.stage.work_off(self.settings("tester")).await;
         if let Some(fault) = sabotage {
             self.stage.db.execute(&format!("update etl.etl_state set checkpoint = {fault} where checkpoint #> '{{position,done}}' is not null")).await;
         }
