@@ -11,7 +11,7 @@ use vitrina_store::{PipelineRef, RunRequest, RunnerAbilities, Store, Terms};
 
 use crate::ground::Ground;
 use crate::report::Measured;
-use crate::runner_process::{RunnerProcess, Usage};
+use crate::runner_process::RunnerProcess;
 
 pub(crate) const NAMES: [&str; 3] = ["claims", "fleet", "wake"];
 
@@ -70,7 +70,7 @@ async fn claims(name: &str, ground: &Ground) -> Result<Measured> {
     claimed.dedup();
     ensure!(claimed.len() == PIPELINES, "{} of {PIPELINES} pipelines were claimed", claimed.len());
     forget(ground, name)?;
-    Ok(measured(name, PIPELINES, seconds, PIPELINES as f64 / RATE, None))
+    Ok(Measured::new(name, PIPELINES as u64, seconds, PIPELINES as f64 / RATE))
 }
 
 /// Whole runs that find nothing to do, by runners of their own, beside as many calls of psql.
@@ -90,7 +90,7 @@ async fn fleet(name: &str, ground: &Ground) -> Result<Measured> {
     drop(runners);
     forget(ground, name)?;
     let limit_seconds = ground.jobs(JOB, PIPELINES, RUNNERS)?.as_secs_f64();
-    Ok(measured(name, PIPELINES, seconds, limit_seconds, Some(&usage)))
+    Ok(Measured::new(name, PIPELINES as u64, seconds, limit_seconds).by(&usage))
 }
 
 async fn wake(name: &str, ground: &Ground) -> Result<Measured> {
@@ -112,7 +112,7 @@ async fn wake(name: &str, ground: &Ground) -> Result<Measured> {
     let usage = runner.usage()?;
     drop(runner);
     forget(ground, name)?;
-    Ok(measured(name, 10, median, WAKE_LIMIT, Some(&usage)))
+    Ok(Measured::new(name, 10, median, WAKE_LIMIT).by(&usage))
 }
 
 async fn pipelines(ground: &Ground, name: &str, count: usize) -> Result<Vec<PipelineId>> {
@@ -175,18 +175,4 @@ async fn session(ground: &Ground) -> Result<(tokio_postgres::Client, JoinSet<()>
 
 fn forget(ground: &Ground, name: &str) -> Result<()> {
     ground.sql(&format!("delete from etl.etl_pipelines where name like '{name}-%'"))
-}
-
-fn measured(name: &str, rows: usize, seconds: f64, limit_seconds: f64, usage: Option<&Usage>) -> Measured {
-    Measured {
-        workload: name.to_owned(),
-        rows: rows as u64,
-        seconds,
-        limit_seconds,
-        ratio: seconds / limit_seconds,
-        server_seconds: None,
-        batches: None,
-        cpu_seconds: usage.map_or(0.0, |usage| usage.cpu_seconds),
-        peak_rss_mb: usage.map_or(0.0, |usage| usage.peak_rss_mb),
-    }
 }

@@ -52,17 +52,8 @@ pub(crate) async fn measure(ground: &Ground, scale: f64) -> Result<Measured> {
     let codec = best_run(&columns, &stream)?;
     codec.print();
     let seconds = codec.time().as_secs_f64();
-    Ok(Measured {
-        workload: NAME.to_owned(),
-        rows: codec.rows,
-        seconds,
-        limit_seconds,
-        ratio: seconds / limit_seconds,
-        server_seconds: None,
-        batches: None,
-        cpu_seconds: codec.cpu.as_secs_f64(),
-        peak_rss_mb: peak_rss_mb()?,
-    })
+    let measured = Measured::new(NAME, codec.rows, seconds, limit_seconds);
+    Ok(Measured { cpu_seconds: codec.cpu.as_secs_f64(), peak_rss_mb: peak_rss_mb()?, ..measured })
 }
 
 async fn create_rows(client: &Client, scale: f64) -> Result<()> {

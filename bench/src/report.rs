@@ -8,6 +8,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::plot;
+use crate::runner_process::Usage;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Measured {
@@ -23,6 +24,26 @@ pub(crate) struct Measured {
     pub(crate) batches: Option<u64>,
     pub(crate) cpu_seconds: f64,
     pub(crate) peak_rss_mb: f64,
+}
+
+impl Measured {
+    pub(crate) fn new(workload: &str, rows: u64, seconds: f64, limit_seconds: f64) -> Self {
+        Self {
+            workload: workload.to_owned(),
+            rows,
+            seconds,
+            limit_seconds,
+            ratio: seconds / limit_seconds,
+            server_seconds: None,
+            batches: None,
+            cpu_seconds: 0.0,
+            peak_rss_mb: 0.0,
+        }
+    }
+
+    pub(crate) fn by(self, runner: &Usage) -> Self {
+        Self { cpu_seconds: runner.cpu_seconds, peak_rss_mb: runner.peak_rss_mb, ..self }
+    }
 }
 
 pub(crate) fn write(results: &[Measured]) -> Result<()> {

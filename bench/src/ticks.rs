@@ -99,17 +99,7 @@ async fn tick(
     driver.abort_all();
     let usage = runner.usage()?;
     let limit_seconds = if by_log { CHANGELOG_LIMIT } else { CURSOR_LIMIT };
-    Ok(Measured {
-        workload: name.to_owned(),
-        rows: rows as u64,
-        seconds,
-        limit_seconds,
-        ratio: seconds / limit_seconds,
-        server_seconds: None,
-        batches: None,
-        cpu_seconds: usage.cpu_seconds,
-        peak_rss_mb: usage.peak_rss_mb,
-    })
+    Ok(Measured::new(name, rows as u64, seconds, limit_seconds).by(&usage))
 }
 
 async fn changes(name: &str, ground: &Ground, runner: &RunnerProcess) -> Result<Measured> {
@@ -121,17 +111,8 @@ async fn changes(name: &str, ground: &Ground, runner: &RunnerProcess) -> Result<
         let (started, finished) = run.started_at.zip(run.finished_at).context("the run has no times")?;
         let seconds = finished.duration_since(started).as_secs_f64();
         let usage = runner.usage()?;
-        let measured = Measured {
-            workload: name.to_owned(),
-            rows: run.rows_read,
-            seconds,
-            limit_seconds,
-            ratio: seconds / limit_seconds,
-            server_seconds: None,
-            batches: Some(run.batches),
-            cpu_seconds: usage.cpu_seconds,
-            peak_rss_mb: usage.peak_rss_mb,
-        };
+        let measured = Measured::new(name, run.rows_read, seconds, limit_seconds).by(&usage);
+        let measured = Measured { batches: Some(run.batches), ..measured };
         if best.as_ref().is_none_or(|best| measured.ratio < best.ratio) {
             best = Some(measured);
         }
@@ -150,17 +131,7 @@ async fn logged_update(name: &str, ground: &Ground) -> Result<Measured> {
     install(ground).await?;
     ground.sql("vacuum analyze content.film_work")?;
     let seconds = ground.timed_sql(update)?.as_secs_f64();
-    Ok(Measured {
-        workload: name.to_owned(),
-        rows: 50_000,
-        seconds,
-        limit_seconds,
-        ratio: seconds / limit_seconds,
-        server_seconds: None,
-        batches: None,
-        cpu_seconds: 0.0,
-        peak_rss_mb: 0.0,
-    })
+    Ok(Measured::new(name, 50_000, seconds, limit_seconds))
 }
 
 async fn desk(ground: &Ground) -> Result<(Desk, Logged)> {

@@ -74,17 +74,9 @@ impl Workload {
             _ => anyhow::bail!("the run has no times"),
         };
         let limit_seconds = limits.pipe.as_secs_f64();
-        Ok(Measured {
-            workload: self.name.to_owned(),
-            rows: run.rows_read,
-            seconds,
-            limit_seconds,
-            ratio: seconds / limit_seconds,
-            server_seconds: Some(limits.server.as_secs_f64()),
-            batches: Some(run.batches),
-            cpu_seconds: usage.cpu_seconds,
-            peak_rss_mb: usage.peak_rss_mb,
-        })
+        let measured = Measured::new(self.name, run.rows_read, seconds, limit_seconds).by(&usage);
+        let server_seconds = Some(limits.server.as_secs_f64());
+        Ok(Measured { server_seconds, batches: Some(run.batches), ..measured })
     }
 
     fn pipeline(&self, batch_size: i32) -> serde_json::Value {
