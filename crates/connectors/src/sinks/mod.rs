@@ -58,12 +58,18 @@ pub struct Definition<'a> {
 pub trait Kind: Sync + Send + fmt::Debug {
     fn serves(&self, target: &TargetName) -> bool;
     async fn open(&self, target: &TargetName, order: &Order<'_>) -> Result<Opened>;
-    /// The key that rows of the target are found by.
-    async fn key(&self, definition: &Definition<'_>) -> Result<Vec<String>>;
+    /// The key that rows of the target are found by: the declared one, where the target itself knows none.
+    async fn key(&self, definition: &Definition<'_>) -> Result<Vec<String>> {
+        Ok(definition.target.key.clone())
+    }
     /// What would have to be done to the target before it can take the rows; nothing where it can.
-    async fn lacks(&self, definition: &Definition<'_>) -> Result<Vec<String>>;
+    async fn lacks(&self, _: &Definition<'_>) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
     /// Does what `lacks` has answered, all or nothing.
-    async fn supply(&self, definition: &Definition<'_>, lacks: &[String]) -> Result<()>;
+    async fn supply(&self, _: &Definition<'_>, _: &[String]) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The kinds of sinks that a runner can write to.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use arrow_array::{Array, ArrayRef, Int32Array, RecordBatch, StringArray};
 use async_trait::async_trait;
 use uuid::Uuid;
-use vitrina_connectors::sinks::{Definition, Kind, Opened, Order};
+use vitrina_connectors::sinks::{Kind, Opened, Order};
 use vitrina_core::{
     Batch, Commit, Counts, Destination, Entry, Lease, Ledger, Outcome, Result, Scope, Sink, State,
     TargetName, Written,
@@ -37,18 +37,6 @@ impl Kind for Toy {
         let place = (order.installation, target.to_string());
         let sink = ToySink { place, key: key.clone(), ledger: order.ledger.clone() };
         Ok(Opened { sink: Box::new(sink), destination: Destination { key, server: None } })
-    }
-
-    async fn key(&self, definition: &Definition<'_>) -> Result<Vec<String>> {
-        Ok(definition.target.key.clone())
-    }
-
-    async fn lacks(&self, _: &Definition<'_>) -> Result<Vec<String>> {
-        Ok(Vec::new())
-    }
-
-    async fn supply(&self, _: &Definition<'_>, _: &[String]) -> Result<()> {
-        Ok(())
     }
 }
 
