@@ -154,6 +154,19 @@ impl<S: Send + Sync> FromRequestParts<S> for RunPath {
     }
 }
 
+/// `{name}` of a runner.
+#[derive(Debug)]
+pub(crate) struct RunnerPath(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for RunnerPath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        let name = segment(parts, state).await;
+        name.map(Self).ok_or_else(|| Error::NoSuchRunner("of this name".to_owned()))
+    }
+}
+
 async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S) -> Option<String> {
     Path::<String>::from_request_parts(parts, state).await.ok().map(|Path(text)| text)
 }

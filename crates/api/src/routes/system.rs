@@ -1,6 +1,6 @@
 //! What the installation says about itself. Probes need no token.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Html;
 use axum::{Extension, Json};
@@ -9,6 +9,7 @@ use super::documentation::{NoRunner, RunnerGone};
 use crate::access::Actor;
 use crate::app::App;
 use crate::error::Result;
+use crate::extract::RunnerPath;
 use crate::models::{Health, Live, Page, Runner, Version};
 use crate::services::system;
 
@@ -26,14 +27,15 @@ pub(super) async fn runners(State(app): State<App>) -> Result<Json<Page<Runner>>
 
 /// Ask a runner to stop
 ///
-/// It finishes the batches under way, hands its pipelines back and ends its process. Other runners go on with them.
+/// It finishes the batches under way and hands its pipelines back; other runners go on with them. Its process ends,
+/// unless that serves the API as well.
 #[utoipa::path(post, path = "/runners/{name}/drain", tag = "system", operation_id = "drain_runner",
     params(("name" = String, Path, description = "its name")),
     responses((status = 202, body = Runner), NoRunner, RunnerGone))]
 pub(super) async fn drain(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Path(name): Path<String>,
+    RunnerPath(name): RunnerPath,
 ) -> Result<(StatusCode, Json<Runner>)> {
     let runner = system::drain(&app, &actor, &name).await?;
     Ok((StatusCode::ACCEPTED, Json(runner.into())))

@@ -28,7 +28,9 @@ async fn a_runner_is_asked_to_drain_and_one_that_is_gone_cannot_be() {
     let app = App::start().await;
     let runner = RunnerAbilities { name: "r1".to_owned(), ..Default::default() };
     app.store.announce(&runner, 4).await.unwrap();
-    app.post("/runners/r2/drain").await.assert_problem(404, "runner.not_found");
+    for unknown in ["r2", "%FF", "%00"] {
+        app.post(&format!("/runners/{unknown}/drain")).await.assert_problem(404, "runner.not_found");
+    }
     let answer = app.post("/api/v1/runners/r1/drain").await.assert(202);
     assert_eq!((&answer.body["name"], &answer.body["status"]), (&json!("r1"), &json!("DRAINING")));
     assert_eq!(app.store.still_here("r1", 0, 0).await.unwrap(), Some(true));
