@@ -46,7 +46,7 @@ impl Conclusion<'_> {
         let deadline = Instant::now() + self.claim.lease_length;
         loop {
             let told = timeout(UNANSWERED, self.tell(end)).await;
-            match told.unwrap_or(Err(StoreError::Silent)) {
+            match told.unwrap_or(Err(StoreError::Unanswered)) {
                 Err(error) if error.is_connection() || error.is_busy() => {
                     if Instant::now() > deadline || self.shutdown.is_cancelled() {
                         return Err(error);

@@ -83,14 +83,19 @@ impl Dispatcher {
     pub(crate) async fn fill(&mut self) -> Result<()> {
         self.fail_panicked().await;
         let before = self.taken_over;
+        let filled = self.claim_all().await;
+        if self.taken_over > before {
+            let pipelines = self.taken_over - before;
+            tracing::warn!(pipelines, "took over pipelines that another runner left behind");
+        }
+        filled
+    }
+
+    async fn claim_all(&mut self) -> Result<()> {
         while self.has_room() && !self.shutdown.is_cancelled() {
             let Some(claim) = self.claim().await? else { break };
             self.taken_over += u64::from(claim.takeover);
             self.begin(claim);
-        }
-        if self.taken_over > before {
-            let pipelines = self.taken_over - before;
-            tracing::warn!(pipelines, "took over pipelines that another runner left behind");
         }
         Ok(())
     }

@@ -149,7 +149,7 @@ impl Runner {
         let went = timeout(UNANSWERED, self.look_after(dispatcher, silence, stop));
         let went = tokio::select! {
             () = stop.cancelled() => Ok(None),
-            went = went => went.unwrap_or(Err(StoreError::Silent)),
+            went = went => went.unwrap_or(Err(StoreError::Unanswered)),
         };
         let alarm = went.unwrap_or_else(|error| away(&error, dispatcher));
         let poll = self.settings.poll_interval;
@@ -187,7 +187,7 @@ impl Runner {
     }
 
     async fn fill(&self, dispatcher: &mut Dispatcher) {
-        let filled = timeout(UNANSWERED, dispatcher.fill()).await.unwrap_or(Err(StoreError::Silent));
+        let filled = timeout(UNANSWERED, dispatcher.fill()).await.unwrap_or(Err(StoreError::Unanswered));
         if let Err(error) = filled {
             away(&error, dispatcher);
         }

@@ -49,7 +49,7 @@ impl Silence {
     }
 
     /// Those whose owner was heard of again, or replaced.
-    pub(crate) fn forget_all_but(&mut self, silent: &[Silent]) {
+    fn forget_all_but(&mut self, silent: &[Silent]) {
         self.due.retain(|key, _| silent.iter().any(|one| (one.pipeline, one.token) == *key));
     }
 

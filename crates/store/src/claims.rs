@@ -8,12 +8,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
-use uuid::Uuid;
 use vitrina_core::{
     Backfill, Decision, Event, Lease, LeaseToken, Mode, Owner, Pipeline, PipelineId, RunId, Status, Target,
 };
 
 use crate::steps::{Ending, close_attempt, hold};
+use crate::terms::{LONE_STALLS, SUSPECT, Suspects, Terms};
 use crate::{Error, Result, StepDone, Store};
 
 /// What this runner can execute: it claims nothing else.
@@ -22,38 +22,6 @@ pub struct RunnerAbilities {
     pub name: String,
     pub connections: Vec<String>,
     pub python_tasks: Vec<String>,
-}
-
-/// On which terms a runner takes work.
-#[derive(Debug, Clone)]
-pub struct Terms {
-    pub lease_length: Duration,
-    pub suspects: Suspects,
-    /// What others have left behind, too.
-    pub takeovers: bool,
-    /// Its own already, whatever the lease says.
-    pub besides: Vec<Uuid>,
-}
-
-/// Pipelines that may be what kills their runners.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Suspects {
-    /// Only to stop them.
-    Never,
-    Too,
-    Only,
-}
-
-impl Terms {
-    /// Those of a runner that has nothing to do.
-    pub fn idle(lease_length: Duration) -> Self {
-        Self { lease_length, suspects: Suspects::Too, takeovers: true, besides: Vec::new() }
-    }
-
-    /// Those of a runner that has other work.
-    pub fn busy(lease_length: Duration) -> Self {
-        Self { suspects: Suspects::Never, ..Self::idle(lease_length) }
-    }
 }
 
 /// A pipeline that this runner owns, and all it needs to execute the open run.
@@ -77,11 +45,6 @@ pub struct Claim {
     pub lease_length: Duration,
 }
 
-/// A pipeline whose lease has expired this often without a committed batch in between may be what kills its runners.
-const SUSPECT: i32 = 2;
-/// So often it may do that to a runner that had nothing else to do.
-const LONE_STALLS: i32 = 5;
-
 impl Claim {
     /// It must be the only pipeline of its runner.
     pub fn is_suspect(&self) -> bool {
@@ -91,14 +54,6 @@ impl Claim {
     fn is_hopeless(&self) -> bool {
         self.stalls >= SUSPECT + LONE_STALLS && !self.interrupted
     }
-}
-
-/// A pipeline whose owner is silent, and who cannot be replaced yet.
-#[derive(Debug, Clone)]
-pub struct Silent {
-    pub pipeline: PipelineId,
-    pub token: LeaseToken,
-    pub connections: Vec<String>,
 }
 
 /// What a heartbeat learns.
@@ -147,42 +102,6 @@ impl Store {
                 Err(error) => self.fail(&lease, "run.unreadable", &error.to_string(), false).await?,
             };
         }
-    }
-
-    /// Pipelines with an expired lease that nobody has claimed, of those that this runner could.
-    pub async fn silent(&self, runner: &RunnerAbilities) -> Result<Vec<Silent>> {
-        let rows: Vec<(Uuid, i64, Vec<String>)> = sqlx::query_as(
-            "select id, lease_token, connections_needed from etl.etl_pipelines
-              where status in ('RUNNING', 'PAUSE_REQUESTED') and lease_until < clock_timestamp()
-                and connections_needed <@ $1",
-        )
-        .bind(&runner.connections)
-        .fetch_all(&self.pool)
-        .await?;
-        let silent = |(pipeline, token, connections)| Silent {
-            pipeline: PipelineId(pipeline),
-            token: LeaseToken(token),
-            connections,
-        };
-        Ok(rows.into_iter().map(silent).collect())
-    }
-
-    /// For how long a suspect that this runner could execute has waited for one that is idle.
-    pub async fn suspect_waits(&self, runner: &RunnerAbilities) -> Result<Option<Duration>> {
-        let seconds: Option<f64> = sqlx::query_scalar(
-            "select extract(epoch from clock_timestamp() - min(since))::float8
-               from (select case status when 'RUN_REQUESTED' then greatest(requested_at, retry_at) else lease_until end as since
-                       from etl.etl_pipelines
-                      where status in ('RUN_REQUESTED', 'RUNNING') and connections_needed <@ $1 and tasks_needed <@ $2
-                        and stalls + (status <> 'RUN_REQUESTED')::int >= $3) waiting
-              where since < clock_timestamp()",
-        )
-        .bind(&runner.connections)
-        .bind(&runner.python_tasks)
-        .bind(SUSPECT)
-        .fetch_one(&self.pool)
-        .await?;
-        Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
     }
 
     /// A heartbeat. An error other than `LeaseLost` says nothing about the lease.

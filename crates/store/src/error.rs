@@ -13,7 +13,7 @@ pub enum Error {
     BadUrl,
     /// No server answers: passes by itself, or the address is wrong.
     #[error("the meta-store has not answered in time")]
-    Silent,
+    Unanswered,
     #[error(
         "cannot reach the meta-store at {address}: {reason}\nhint: is Postgres running there? see VITRINA_DATABASE_URL, or run `vitrina doctor`"
     )]
@@ -71,7 +71,7 @@ impl Error {
     /// The connection is gone, not the request wrong: asking again later may succeed.
     pub fn is_connection(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Silent => true,
+            Self::Unreachable { .. } | Self::Unanswered => true,
             Self::Database(error) => is_connection(error),
             _ => false,
         }

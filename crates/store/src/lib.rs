@@ -13,6 +13,7 @@ mod runners;
 mod runs;
 mod schedules;
 mod steps;
+mod terms;
 mod wakeups;
 
 use std::time::Duration;
@@ -24,7 +25,7 @@ use uuid::Uuid;
 
 pub use access::{Role, TokenInfo};
 pub use checkpoints::{CheckpointRecord, StateChange};
-pub use claims::{Claim, Pulse, RunnerAbilities, Silent, Suspects, Terms};
+pub use claims::{Claim, Pulse, RunnerAbilities};
 pub use error::{Error, Result};
 pub use migrations::SchemaState;
 pub use pipelines::{PipelineRecord, PipelineRef};
@@ -32,6 +33,7 @@ pub use rejects::{RejectChoice, RejectCursor, RejectGroup, RejectRecord};
 pub use runners::RunnerRecord;
 pub use runs::{AttemptRecord, RunRecord, StateRecord};
 pub use steps::{RunRequest, StepDone, Trigger};
+pub use terms::{Silent, Suspects, Terms};
 pub use wakeups::{Wakeup, Wakeups};
 
 /// A handle on the meta-store. Clones share one pool.

@@ -142,6 +142,7 @@ pub(crate) async fn step(
 ) -> Result<StepDone> {
     let before = record.lifecycle();
     let (next, effect) = before.apply(event)?;
+    // Not even written back: a pipeline that waits for its retry keeps its time.
     if event == Event::ScheduleDue && next == before {
         return Ok(StepDone { run: record.run_id, pipeline: record, before, effect });
     }
