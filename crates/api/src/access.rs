@@ -9,18 +9,11 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use vitrina_store::{Role, TokenInfo};
+use vitrina_store::{Actor, Role, TokenInfo};
 
 use crate::app::App;
 use crate::envelope::RequestId;
 use crate::error::{Error, Result};
-
-/// Who made a change, and with which call, as the audit names them.
-#[derive(Debug, Clone)]
-pub(crate) struct Actor {
-    pub(crate) name: String,
-    pub(crate) request_id: String,
-}
 
 /// Lets a call pass whose caller has at least this role, and notes who it is.
 pub(crate) async fn check(
@@ -30,6 +23,7 @@ pub(crate) async fn check(
     next: Next,
 ) -> Result<Response> {
     let caller = identify(&app, request.headers()).await?;
+    app.limits.check(&caller.name, request.method())?;
     if caller.role < needed {
         return Err(Error::Forbidden(needed));
     }
@@ -39,7 +33,7 @@ pub(crate) async fn check(
 
 async fn identify(app: &App, headers: &HeaderMap) -> Result<TokenInfo> {
     if let Some(token) = bearer(headers)
-        && let Some(caller) = app.store.token(token).await?
+        && let Some(caller) = app.lookups.token(token).await?
     {
         return Ok(caller);
     }

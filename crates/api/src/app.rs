@@ -8,11 +8,17 @@ use vitrina_core::AllowedTargets;
 use vitrina_store::Store;
 
 use crate::SourceConnection;
+use crate::limits::Limits;
+use crate::lookups::Lookups;
+use crate::pulses::Pulses;
 use crate::wakeups::Wakeups;
 
 #[derive(Debug, Clone)]
 pub(crate) struct App {
     pub(crate) store: Store,
+    pub(crate) lookups: Lookups,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) pulses: Arc<Pulses>,
     pub(crate) rules: Arc<Rules>,
     pub(crate) wakeups: Wakeups,
     /// Ends long polls, so that a stopping server waits for nobody.

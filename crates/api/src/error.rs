@@ -1,29 +1,50 @@
 //! Everything that can go wrong with a call, and the one place where it becomes an answer.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use vitrina_store::{Error as StoreError, Role};
 
+use crate::limits::seconds;
 use crate::problem::{Fault, Problem};
 
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Debug)]
 pub(crate) enum Error {
-    Store(StoreError),
+    /// Shared by all who have asked for the same.
+    Store(Arc<StoreError>),
     NoSuchPipeline(String),
     NoSuchRun(String),
+    NoSuchTarget(String),
+    NoSuchConnection(String),
     NoSuchRunner(String),
     /// It has stopped, or has not been heard of for a while.
     RunnerGone,
-    /// The pipeline cannot be deleted while a run is open.
-    StillActive,
     /// Another request than this one already waits for the end of the active run.
     LineTaken,
     /// There is no reject to read again, or none that was chosen.
     NoRejects,
     /// The configuration breaks rules: all of them.
     InvalidPipeline(Vec<Fault>),
+    InvalidTarget(Vec<Fault>),
+    /// Files break rules: all of them.
+    InvalidConfiguration(Vec<Fault>),
+    /// No living runner can answer this.
+    NoRunner(String),
+    /// A runner has taken the question, and could not answer it.
+    Unanswered {
+        code: String,
+        error: String,
+    },
+    /// The plan that was seen is not the plan by now.
+    PlanMoved {
+        hash: String,
+    },
+    /// One caller asks too often.
+    TooMany(Duration),
     /// The pipeline cannot run in the mode that was asked for.
     NoIncrementalKey(Fault),
     /// The idempotency key belongs to a request of another mode or other keys.
@@ -54,7 +75,7 @@ pub(crate) enum Error {
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
-        Self::Store(error)
+        Self::Store(Arc::new(error))
     }
 }
 
@@ -63,14 +84,21 @@ impl Error {
     pub(crate) fn problem(self) -> Problem {
         use StatusCode as S;
         match self {
-            Self::Store(error) => of_store(error),
-            Self::NoSuchPipeline(name) => of_store(StoreError::NoSuchPipeline(name)),
+            Self::Store(error) => of_store(&error),
+            Self::NoSuchPipeline(name) => of_store(&StoreError::NoSuchPipeline(name)),
             Self::NoSuchRun(id) => Problem::new(S::NOT_FOUND, "run.not_found", &format!("there is no run {id}")),
             Self::NoSuchRunner(name) => Problem::new(S::NOT_FOUND, "runner.not_found", &format!("there is no runner {name:?}")).hint("GET /runners lists them"),
             Self::RunnerGone => Problem::new(S::CONFLICT, "runner.gone", "the runner has stopped or is silent").hint("its pipelines are taken over by others as soon as its leases have expired"),
-            Self::StillActive => Problem::new(S::CONFLICT, "pipeline.active", "a run is active").hint("wait for it, or cancel it"),
             Self::LineTaken => Problem::new(S::CONFLICT, "pipeline.pending", "another request already waits for the end of the active run").hint("ask again once the active run has ended"),
             Self::NoRejects => Problem::new(S::CONFLICT, "rejects.none", "the pipeline has no open reject that was chosen").hint("GET …/rejects lists those it has; one closes by itself when its key succeeds or leaves the source"),
+            Self::NoSuchTarget(name) => of_store(&StoreError::NoSuchTarget(name)),
+            Self::NoSuchConnection(name) => Problem::new(S::NOT_FOUND, "connection.not_found", &format!("there is no connection {name:?}")).hint("GET /connections lists them"),
+            Self::InvalidTarget(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "target.invalid", "the target cannot be saved as it is").errors(errors),
+            Self::InvalidConfiguration(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "config.invalid", "the configuration cannot be applied as it is").errors(errors),
+            Self::NoRunner(what) => Problem::new(S::SERVICE_UNAVAILABLE, "runner.none", &format!("no runner {what}")).hint("start one with `vitrina runner`, then ask again").header(header::RETRY_AFTER, "5"),
+            Self::Unanswered { code, error } => Problem::new(S::BAD_GATEWAY, "runner.unanswered", &format!("a runner has looked and cannot answer ({code}): {error}")),
+            Self::PlanMoved { hash } => Problem::new(S::CONFLICT, "plan.moved", "the plan is another one by now").hint("look at the plan again, then apply that").plan_hash(hash),
+            Self::TooMany(wait) => Problem::new(S::TOO_MANY_REQUESTS, "rate.limited", "this token asks too often").hint("wait as long as retry-after says").header(header::RETRY_AFTER, &seconds(wait).to_string()),
             Self::InvalidPipeline(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "pipeline.invalid", "the pipeline cannot be saved as it is").errors(errors),
             Self::NoIncrementalKey(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "pipeline.incremental_key", "this pipeline cannot run incrementally").hint("run it in mode full, or give it an incremental_key").errors(vec![fault]),
             Self::KeyReused => Problem::new(S::CONFLICT, "idempotency_key.reused", "this idempotency key was used for another request").hint("send a new key for a new request"),
@@ -78,7 +106,7 @@ impl Error {
             Self::InvalidQuery(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "request.invalid", "the query is not what this call takes").errors(vec![fault]),
             Self::InvalidHeader(rule) => Problem::new(S::BAD_REQUEST, "request.header", rule),
             Self::NoSuchVersion(version) => Problem::new(S::UNPROCESSABLE_ENTITY, "state.no_such_version", &format!("the history of this checkpoint has no version {version}")).hint("the history lists those it has: GET …/state/history, or `vitrina state` with --history"),
-            Self::NoIfMatch => Problem::new(S::PRECONDITION_REQUIRED, "request.if_match", "this call changes a version that it has to name").hint("send if-match with the etag of GET …/state"),
+            Self::NoIfMatch => Problem::new(S::PRECONDITION_REQUIRED, "request.if_match", "this call changes a version that it has to name").hint("send if-match with the etag of the GET; an edit of a configuration also takes if-match: *"),
             Self::BadJson(fault) => Problem::new(S::BAD_REQUEST, "request.json", "the body is not JSON").errors(vec![fault]),
             Self::UnreadableBody => Problem::new(S::BAD_REQUEST, "request.body", "the body ended early or cannot be read"),
             Self::BodyTooLarge => Problem::new(S::PAYLOAD_TOO_LARGE, "request.too_large", "the body is larger than 1 MiB"),
@@ -96,25 +124,34 @@ impl Error {
 }
 
 /// What the database said goes into the log and to nobody else.
-fn of_store(error: StoreError) -> Problem {
+fn of_store(error: &StoreError) -> Problem {
     let message = error.to_string();
     match error {
         StoreError::NoSuchPipeline(_) => Problem::new(StatusCode::NOT_FOUND, "pipeline.not_found", &message),
         StoreError::NameTaken(_) => Problem::new(StatusCode::CONFLICT, "pipeline.name_taken", &message),
-        StoreError::VersionMoved { .. } => {
-            Problem::new(StatusCode::PRECONDITION_FAILED, "pipeline.version_moved", &message)
+        StoreError::VersionMoved { current } => {
+            Problem::new(StatusCode::PRECONDITION_FAILED, "config.version_moved", &message).current(*current)
         }
-        StoreError::CheckpointMoved { .. } => {
-            Problem::new(StatusCode::PRECONDITION_FAILED, "state.version_moved", &message)
+        StoreError::CheckpointMoved { current } => {
+            Problem::new(StatusCode::PRECONDITION_FAILED, "state.version_moved", &message).current(*current)
         }
+        StoreError::Locked(locked) => {
+            let fault = |field: &String| {
+                Fault::new(format!("/{field}"), "pipeline.locked", "it cannot change under a run")
+            };
+            Problem::new(StatusCode::CONFLICT, "pipeline.locked", &message)
+                .errors(locked.fields.iter().map(fault).collect())
+        }
+        StoreError::NoSuchTarget(_) => Problem::new(StatusCode::NOT_FOUND, "target.not_found", &message),
+        StoreError::TargetUsed(_) => Problem::new(StatusCode::CONFLICT, "target.used", &message),
         StoreError::RunOpen => Problem::new(StatusCode::CONFLICT, "pipeline.active", &message),
         StoreError::ConfigChanged => Problem::new(StatusCode::CONFLICT, "pipeline.config_changed", &message),
         StoreError::Refusal(refusal) => {
             Problem::new(StatusCode::CONFLICT, refusal.code(), &message).hint(refusal.hint())
         }
-        error if error.is_connection() => unavailable(&error),
-        error if error.is_busy() => busy(&error),
-        error => internal(&error),
+        error if error.is_connection() => unavailable(error),
+        error if error.is_busy() => busy(error),
+        error => internal(error),
     }
 }
 

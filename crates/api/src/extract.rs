@@ -65,6 +65,14 @@ fn parse<T: DeserializeOwned>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Er
     Ok(value)
 }
 
+/// A document that was put together here.
+pub(crate) fn read_value<T: DeserializeOwned>(document: serde_json::Value) -> Result<T, Error> {
+    serde_path_to_error::deserialize(document).map_err(|error| {
+        let message = error.inner().to_string();
+        Error::InvalidBody(Fault::new(pointer(error.path()), "body.field", &plain(&message)))
+    })
+}
+
 /// Asked beforehand: serde calls a number in place of a word bad syntax, and takes an array for the
 /// fields of a struct.
 fn check_json(json: &[u8]) -> Result<(), Error> {
@@ -154,17 +162,31 @@ impl<S: Send + Sync> FromRequestParts<S> for RunPath {
     }
 }
 
-/// `{name}` of a runner.
-#[derive(Debug)]
-pub(crate) struct RunnerPath(pub(crate) String);
+macro_rules! names {
+    ($($(#[$about:meta])* $name:ident => $missing:ident),+ $(,)?) => { $(
+        $(#[$about])*
+        #[derive(Debug)]
+        pub(crate) struct $name(pub(crate) String);
 
-impl<S: Send + Sync> FromRequestParts<S> for RunnerPath {
-    type Rejection = Error;
+        impl<S: Send + Sync> FromRequestParts<S> for $name {
+            type Rejection = Error;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
-        let name = segment(parts, state).await;
-        name.map(Self).ok_or_else(|| Error::NoSuchRunner("of this name".to_owned()))
-    }
+            async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+                // Postgres knows no text with a NUL in it: there cannot be such a thing.
+                let name = segment(parts, state).await.filter(|name| !name.contains('\0'));
+                name.map(Self).ok_or_else(|| Error::$missing("of this name".to_owned()))
+            }
+        }
+    )+ };
+}
+
+names! {
+    /// `{name}` of a runner.
+    RunnerPath => NoSuchRunner,
+    /// `{t}`: the name of a target.
+    TargetPath => NoSuchTarget,
+    /// `{c}`: the name of a connection.
+    ConnectionPath => NoSuchConnection,
 }
 
 async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S) -> Option<String> {
@@ -189,16 +211,40 @@ impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
 
 /// The `If-Match` header: the version that a change is about.
 #[derive(Debug)]
-pub(crate) struct IfMatch(pub(crate) Option<i64>);
+pub(crate) enum IfMatch {
+    /// Left out.
+    Missing,
+    /// `*`: whatever is there.
+    Any,
+    Version(i64),
+}
+
+impl IfMatch {
+    /// For calls that change only what the caller has seen, or says that it does not matter.
+    pub(crate) fn needed(self) -> Result<Option<i64>, Error> {
+        match self {
+            Self::Missing => Err(Error::NoIfMatch),
+            other => Ok(other.given()),
+        }
+    }
+
+    pub(crate) fn given(self) -> Option<i64> {
+        if let Self::Version(version) = self { Some(version) } else { None }
+    }
+}
 
 impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
-        let Some(value) = parts.headers.get(header::IF_MATCH) else { return Ok(Self(None)) };
-        let version = value.to_str().ok().and_then(|text| text.trim_matches('"').parse().ok());
+        let Some(value) = parts.headers.get(header::IF_MATCH) else { return Ok(Self::Missing) };
+        let text = value.to_str().unwrap_or_default().trim();
+        if text == "*" {
+            return Ok(Self::Any);
+        }
+        let version = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text).parse();
         version
-            .map(|version| Self(Some(version)))
-            .ok_or(Error::InvalidHeader("if-match is the etag of a state"))
+            .map(Self::Version)
+            .map_err(|_| Error::InvalidHeader("if-match is one etag of this thing, or *"))
     }
 }

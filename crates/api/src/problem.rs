@@ -25,6 +25,12 @@ pub(crate) struct Problem {
     hint: Option<String>,
     /// All that is wrong with the request, at once.
     errors: Vec<Fault>,
+    /// The version that is there now, where the call was about another one; also in the header `etag`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_version: Option<i64>,
+    /// The plan as it would be now, where the call was about another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan_hash: Option<String>,
     /// Names this call in the server's log.
     request_id: String,
     #[serde(skip)]
@@ -72,6 +78,8 @@ impl Problem {
             detail,
             hint,
             errors: Vec::new(),
+            current_version: None,
+            plan_hash: None,
             request_id: String::new(),
             header: None,
         }
@@ -89,9 +97,22 @@ impl Problem {
         self
     }
 
+    /// What cannot be a header is left out.
     #[must_use]
-    pub(crate) fn header(mut self, name: HeaderName, value: &'static str) -> Self {
-        self.header = Some((name, HeaderValue::from_static(value)));
+    pub(crate) fn header(mut self, name: HeaderName, value: &str) -> Self {
+        self.header = HeaderValue::from_str(value).ok().map(|value| (name, value));
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn current(mut self, version: i64) -> Self {
+        self.current_version = Some(version);
+        self.header(header::ETAG, &format!("\"{version}\""))
+    }
+
+    #[must_use]
+    pub(crate) fn plan_hash(mut self, hash: String) -> Self {
+        self.plan_hash = Some(hash);
         self
     }
 

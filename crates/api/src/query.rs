@@ -9,9 +9,11 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
-use vitrina_store::{RejectChoice, RejectCursor};
+use vitrina_core::{RunStatus, Status};
+use vitrina_store::{PipelineChoice, PipelineOrder, RejectChoice, RejectCursor, RunCursor};
 
 use crate::error::{Error, Result};
+use crate::models::words;
 use crate::problem::Fault;
 
 #[derive(Debug)]
@@ -87,26 +89,171 @@ pub(crate) struct DryRun {
     pub(crate) dry_run: bool,
 }
 
-/// Which part of a list.
+/// Which pipelines, in which order, and which page of them.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Slice {
-    /// At most so many; all when not given.
+pub(crate) struct PipelineSlice {
+    #[param(value_type = Option<words::Status>)]
+    status: Option<Status>,
+    /// Part of a name or description, in any case.
+    #[param(max_length = 200)]
+    q: Option<String>,
+    tag: Option<String>,
+    /// Where the rows go.
+    #[param(example = "analytics.film_dim")]
+    target: Option<String>,
+    /// `name`, `status`, `updated_at` or `last_run_at`, with `-` before it for the other direction.
+    #[serde(default = "by_name")]
+    #[param(pattern = "^-?(name|status|updated_at|last_run_at)$", default = "name")]
+    sort: String,
+    /// At most so many.
+    #[serde(default = "fifty")]
     #[param(minimum = 1, maximum = 500)]
-    limit: Option<u32>,
-    /// `next_cursor` of the page before.
-    pub(crate) cursor: Option<String>,
+    limit: u32,
+    /// `next_cursor` of the page before, with the same sort.
+    cursor: Option<String>,
 }
 
-impl Slice {
-    pub(crate) fn rows(&self) -> Result<usize> {
-        match self.limit {
-            None => Ok(usize::MAX),
-            Some(limit @ 1..=500) => Ok(limit as usize),
-            Some(limit) => Err(invalid("limit", &format!("limit is {limit}: 1 to 500"))),
+impl PipelineSlice {
+    pub(crate) fn choice(self) -> Result<PipelineChoice> {
+        let limit = up_to_500(self.limit)?;
+        for (name, text) in
+            [("q", &self.q), ("tag", &self.tag), ("target", &self.target), ("cursor", &self.cursor)]
+        {
+            storable(name, text.as_deref())?;
         }
+        let (word, descending) = match self.sort.strip_prefix('-') {
+            Some(word) => (word, true),
+            None => (self.sort.as_str(), false),
+        };
+        let order = match word {
+            "name" => PipelineOrder::Name,
+            "status" => PipelineOrder::Status,
+            "updated_at" => PipelineOrder::UpdatedAt,
+            "last_run_at" => PipelineOrder::LastRunAt,
+            _ => {
+                return Err(invalid(
+                    "sort",
+                    "sort is name, status, updated_at or last_run_at, or - and one of them",
+                ));
+            }
+        };
+        let after = self.cursor.as_deref().map(read_pipeline_cursor).transpose()?;
+        let Self { status, q, tag, target, .. } = self;
+        Ok(PipelineChoice { status, q, tag, target, order, descending, after, limit: Some(limit) })
     }
+}
+
+/// Names of pipelines hold no `~`.
+pub(crate) fn pipeline_cursor(key: &str, name: &str) -> String {
+    format!("{name}~{key}")
+}
+
+fn read_pipeline_cursor(text: &str) -> Result<(String, String)> {
+    let parts = text.split_once('~').map(|(name, key)| (key.to_owned(), name.to_owned()));
+    parts.ok_or_else(|| invalid("cursor", "this is no next_cursor of pipelines"))
+}
+
+/// Which runs, and which page of them.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunSlice {
+    #[param(value_type = Option<words::RunStatus>)]
+    pub(crate) status: Option<RunStatus>,
+    /// At most so many.
+    #[serde(default = "fifty")]
+    #[param(minimum = 1, maximum = 500)]
+    limit: u32,
+    /// `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
+impl RunSlice {
+    pub(crate) fn rows(&self) -> Result<i64> {
+        up_to_500(self.limit)
+    }
+
+    pub(crate) fn after(&self) -> Result<Option<RunCursor>> {
+        let Some(text) = &self.cursor else { return Ok(None) };
+        let cursor = text.split_once('~').and_then(|(time, id)| {
+            let requested_at: Timestamp = time.parse().ok()?;
+            let id = vitrina_core::RunId(id.parse().ok()?);
+            (requested_at >= Timestamp::UNIX_EPOCH).then_some(RunCursor { requested_at, id })
+        });
+        cursor.map(Some).ok_or_else(|| invalid("cursor", "this is no next_cursor of runs"))
+    }
+}
+
+pub(crate) fn run_cursor(cursor: &RunCursor) -> String {
+    format!("{}~{}", cursor.requested_at, cursor.id)
+}
+
+/// A page of a list whose rows have growing numbers.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NumberedSlice {
+    /// At most so many.
+    #[serde(default = "fifty")]
+    #[param(minimum = 1, maximum = 500)]
+    limit: u32,
+    /// `next_cursor` of the page before.
+    #[param(value_type = Option<String>)]
+    pub(crate) cursor: Option<i64>,
+}
+
+impl NumberedSlice {
+    pub(crate) fn rows(&self) -> Result<i64> {
+        up_to_500(self.limit)
+    }
+}
+
+/// A span of time that ends now.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Window {
+    /// A number and `m`, `h` or `d`: minutes, hours or days, a year at most.
+    #[serde(default = "a_week")]
+    #[param(pattern = "^[0-9]{1,6}[mhd]$", default = "7d", example = "24h")]
+    window: String,
+}
+
+impl Window {
+    pub(crate) fn seconds(&self) -> Result<i64> {
+        const YEAR: i64 = 366 * 86_400;
+        let unit = |suffix: &str, seconds: i64| {
+            let number: i64 = self.window.strip_suffix(suffix)?.parse().ok()?;
+            number.checked_mul(seconds).filter(|seconds| (1..=YEAR).contains(seconds))
+        };
+        let seconds = unit("m", 60).or_else(|| unit("h", 3600)).or_else(|| unit("d", 86_400));
+        seconds.ok_or_else(|| invalid("window", "a window is a number and m, h or d, a year at most: 24h"))
+    }
+}
+
+fn up_to_500(limit: u32) -> Result<i64> {
+    match limit {
+        1..=500 => Ok(i64::from(limit)),
+        limit => Err(invalid("limit", &format!("limit is {limit}: 1 to 500"))),
+    }
+}
+
+/// Postgres knows no text with a NUL in it.
+fn storable(name: &str, text: Option<&str>) -> Result<()> {
+    match text.is_some_and(|text| text.contains('\0')) {
+        true => Err(invalid(name, "there is no NUL in a text")),
+        false => Ok(()),
+    }
+}
+
+fn by_name() -> String {
+    "name".to_owned()
+}
+
+fn a_week() -> String {
+    "7d".to_owned()
 }
 
 /// Which rejects of a pipeline.
@@ -126,18 +273,12 @@ pub(crate) struct RejectSlice {
 
 impl RejectSlice {
     pub(crate) fn rows(&self) -> Result<usize> {
-        match self.limit {
-            limit @ 1..=500 => Ok(limit as usize),
-            limit => Err(invalid("limit", &format!("limit is {limit}: 1 to 500"))),
-        }
+        up_to_500(self.limit).map(|rows| usize::try_from(rows).unwrap_or(usize::MAX))
     }
 
-    /// Postgres knows no text with a NUL in it.
     pub(crate) fn choice(&self) -> Result<RejectChoice> {
-        match self.code.as_ref().is_some_and(|code| code.contains('\0')) {
-            true => Err(invalid("code", "a code has no NUL in it")),
-            false => Ok(RejectChoice { code: self.code.clone(), keys: None }),
-        }
+        storable("code", self.code.as_deref())?;
+        Ok(RejectChoice { code: self.code.clone(), keys: None })
     }
 
     pub(crate) fn after(&self) -> Result<Option<RejectCursor>> {

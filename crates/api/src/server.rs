@@ -15,6 +15,9 @@ use tower_http::normalize_path::NormalizePath;
 use vitrina_store::{Role, Store};
 
 use crate::app::{App, Rules};
+use crate::limits::Limits;
+use crate::lookups::Lookups;
+use crate::pulses::Pulses;
 use crate::{ApiSettings, routes, wakeups};
 
 /// How long a stopping server lets answers finish.
@@ -78,7 +81,10 @@ impl Server {
             source_connections: self.settings.source_connections,
             loopback: self.address.ip().is_loopback(),
         });
-        let app = App { store: self.store, rules, wakeups, shutdown: shutdown.clone() };
+        let lookups = Lookups::start(&self.store, &mut background);
+        let limits = Arc::new(Limits::new(self.settings.rate_limit));
+        let (store, pulses) = (self.store, Arc::new(Pulses::default()));
+        let app = App { store, lookups, limits, pulses, rules, wakeups, shutdown: shutdown.clone() };
         let service = NormalizePath::trim_trailing_slash(routes::router(&app));
         tracing::info!(address = %self.address, "the API listens");
         let server = axum::serve(self.listener, ServiceExt::<Request>::into_make_service(service))
@@ -101,7 +107,7 @@ async fn save_admin_token(settings: &ApiSettings, store: &Store) -> Result<(), S
     if token.is_empty() {
         return Err(StartError::EmptyToken);
     }
-    Ok(store.put_token("admin", Role::Admin, token).await?)
+    Ok(store.put_token("admin", Role::Admin, token, None).await?)
 }
 
 /// Open to everyone is only what nobody else can reach, and then it says so.

@@ -10,6 +10,8 @@ use vitrina_core::AllowedTargets;
 pub struct ApiSettings {
     pub listen: SocketAddr,
     pub allowed_targets: AllowedTargets,
+    /// Calls a second that one token may make; 0 is no limit.
+    pub rate_limit: u32,
     /// Becomes the token named `admin`, so that a fresh installation can be reached at all.
     pub admin_token: Option<SecretString>,
     /// The databases that pipelines may read, by name.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backfill, changelog, completions, config, demo, doctor, mart, rejects, roles, run, runners, runs, serve,
-    state, status, up, validate,
+    backfill, changelog, completions, config, demo, doctor, export, mart, plan, rejects, roles, run, runners,
+    runs, serve, state, status, up, validate,
 };
 use crate::output::Format;
 
@@ -39,8 +39,16 @@ pub(crate) enum Command {
     Status(status::Args),
     /// The runs of a pipeline, newest first
     Runs(runs::Args),
-    /// Check a pipeline: its query, its mart, and how its changes will be followed
+    /// Check pipelines or files: the query, the mart, and how changes will be followed
     Validate(validate::Args),
+    /// What applying files would change
+    Plan(plan::Args),
+    /// Apply files: exactly what their plan says, all of it or nothing
+    Apply(plan::Apply),
+    /// What differs between files and what is configured, line by line
+    Diff(plan::Args),
+    /// All that is configured, as files would say it
+    Export(export::Args),
     /// How far a pipeline has come; from where it goes on is changed only when asked
     State(state::Args),
     /// What a pipeline's mart lacks to take its rows, as SQL; executed only when asked

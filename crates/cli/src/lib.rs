@@ -7,6 +7,7 @@ mod commands;
 pub mod config;
 mod context;
 mod exit;
+mod files;
 mod logging;
 mod look;
 mod output;

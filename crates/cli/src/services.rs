@@ -112,6 +112,7 @@ fn api(settings: &Settings) -> ApiSettings {
         listen: settings.api.listen,
         allowed_targets: settings.allowed_targets.clone(),
         admin_token: settings.api.admin_token.clone(),
+        rate_limit: settings.api.rate_limit,
         source_connections: sources(settings),
     }
 }

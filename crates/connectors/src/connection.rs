@@ -48,6 +48,14 @@ impl Connections {
         })
     }
 
+    /// The same, without what is remembered of them: for who wants to see them as they are now.
+    pub fn afresh(&self) -> Self {
+        let new = |(name, known): (&String, &Connection)| {
+            (name.clone(), Connection::new(name, known.url.clone(), known.allowed_schemas.clone()))
+        };
+        Self(self.0.iter().map(new).collect())
+    }
+
     /// Tries every Postgres connection once; answers what each of them says, `None` for nothing wrong.
     pub async fn probe(&self) -> BTreeMap<String, Option<Error>> {
         let postgres =

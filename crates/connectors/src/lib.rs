@@ -9,6 +9,8 @@ mod rejects;
 pub mod sinks;
 pub mod sources;
 mod sql;
+mod tested;
 pub mod transforms;
 
 pub use connection::{Connection, Connections};
+pub use tested::Tested;

@@ -36,6 +36,11 @@ impl Error {
         Self { code, remedy, message: message.into(), hint: None, source: None }
     }
 
+    /// Message and hint apart.
+    pub fn told(&self) -> (&str, Option<&str>) {
+        (&self.message, self.hint.as_deref())
+    }
+
     pub fn retry(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(Remedy::Retry, code, message)
     }

@@ -104,6 +104,9 @@ pub struct Pipeline {
     pub delete_limit: f64,
     #[serde(default)]
     pub reject_limit: i64,
+    /// How far the target may lag behind its source before somebody should look.
+    #[serde(default)]
+    pub freshness_limit_seconds: Option<i64>,
     #[serde(default = "auto")]
     pub read: ReadBy,
     #[serde(default = "direct")]
@@ -252,6 +255,10 @@ impl Pipeline {
         if self.reject_limit < 0 {
             let rule = format!("reject_limit is {}: a number of rows, 0 or more", self.reject_limit);
             found.push(Violation::new("pipeline.reject_limit", "reject_limit", rule));
+        }
+        if self.freshness_limit_seconds.is_some_and(|limit| limit <= 0) {
+            let rule = "freshness_limit_seconds is a number of seconds, 1 or more";
+            found.push(Violation::new("pipeline.freshness_limit", "freshness_limit_seconds", rule));
         }
         if self.late_window_seconds < 0 {
             found.push(Violation::new(

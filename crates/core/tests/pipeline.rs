@@ -4,8 +4,8 @@
 use rstest::rstest;
 use uuid::Uuid;
 use vitrina_core::{
-    AllowedTargets, Capture, FirstLoad, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, Target, Task,
-    TaskPlan,
+    AllowedTargets, Capture, FirstLoad, Locked, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, Status,
+    Target, Task, TaskPlan,
 };
 
 type Edit = fn(&mut Pipeline);
@@ -45,6 +45,7 @@ fn a_sound_pipeline_has_no_violations(#[case] edit: Edit) {
 #[case("pipeline.delete_limit", "delete_limit", |p: &mut Pipeline| p.delete_limit = 1.1)]
 #[case("pipeline.delete_limit", "delete_limit", |p: &mut Pipeline| p.delete_limit = f64::NAN)]
 #[case("pipeline.reject_limit", "reject_limit", |p: &mut Pipeline| p.reject_limit = -1)]
+#[case("pipeline.freshness_limit", "freshness_limit_seconds", |p: &mut Pipeline| p.freshness_limit_seconds = Some(0))]
 #[case("pipeline.late_window", "late_window_seconds", |p: &mut Pipeline| p.late_window_seconds = -1)]
 #[case("pipeline.incremental_key", "incremental_key", |p: &mut Pipeline| p.mode = Mode::Incremental)]
 #[case("pipeline.incremental_key", "incremental_key", |p: &mut Pipeline| { p.mode = Mode::Incremental; p.incremental_key = Some(" ".into()) })]
@@ -54,6 +55,44 @@ fn a_sound_pipeline_has_no_violations(#[case] edit: Edit) {
 })]
 fn each_breach_alone_is_the_only_one_reported(#[case] code: &str, #[case] field: &str, #[case] edit: Edit) {
     assert_eq!(broken(edit), [(code.to_owned(), field.to_owned())]);
+}
+
+/// R-CFG-5.
+#[rstest]
+#[case::name(true, "name", |p: &mut Pipeline| p.name = "movies".into())]
+#[case::description(true, "description", |p: &mut Pipeline| p.description = "all".into())]
+#[case::tags(true, "tags", |p: &mut Pipeline| p.tags = vec!["nightly".into()])]
+#[case::enabled(true, "enabled", |p: &mut Pipeline| p.enabled = false)]
+#[case::schedule(true, "schedule_interval", |p: &mut Pipeline| p.schedule_interval = Some("5m".into()))]
+#[case::batch_size(true, "batch_size", |p: &mut Pipeline| p.batch_size = 7)]
+#[case::delete_limit(true, "delete_limit", |p: &mut Pipeline| p.delete_limit = 0.9)]
+#[case::reject_limit(true, "reject_limit", |p: &mut Pipeline| p.reject_limit = 9)]
+#[case::freshness_limit(true, "freshness_limit_seconds", |p: &mut Pipeline| p.freshness_limit_seconds = Some(60))]
+#[case::query(false, "source_query", |p: &mut Pipeline| p.source_query = Some("select 2".into()))]
+#[case::table(false, "source_table", |p: &mut Pipeline| p.source_table = Some("content.genre".into()))]
+#[case::connection(false, "source_connection", |p: &mut Pipeline| p.source_connection = "other".into())]
+#[case::target(false, "target_table", |p: &mut Pipeline| p.target_table = "analytics.other".into())]
+#[case::mode(false, "mode", |p: &mut Pipeline| p.mode = Mode::Incremental)]
+#[case::plan(false, "tasks", |p: &mut Pipeline| p.plan = plan("select 1"))]
+#[case::cursor(false, "incremental_key", |p: &mut Pipeline| p.incremental_key = Some("modified".into()))]
+#[case::capture(false, "capture", |p: &mut Pipeline| p.capture = Capture::Changelog)]
+#[case::late_window(false, "late_window_seconds", |p: &mut Pipeline| p.late_window_seconds = 1)]
+fn under_a_run_only_what_sets_its_pace_and_limits_may_change(
+    #[case] anytime: bool,
+    #[case] field: &str,
+    #[case] edit: Edit,
+) {
+    let before = films();
+    let mut after = before.clone();
+    edit(&mut after);
+    for status in Status::ALL.iter().copied() {
+        let edited = before.edit(&after, status);
+        if anytime || !status.is_active() {
+            assert_eq!(edited, Ok(vec![field.to_owned()]), "{status}");
+        } else {
+            assert_eq!(edited, Err(Locked { status, fields: vec![field.to_owned()] }), "{status}");
+        }
+    }
 }
 
 #[test]
@@ -253,6 +292,7 @@ fn films() -> Pipeline {
         late_window_seconds: 600,
         delete_limit: 0.2,
         reject_limit: 0,
+        freshness_limit_seconds: None,
         read: ReadBy::Auto,
         first_load: FirstLoad::Direct,
         python_task: None,

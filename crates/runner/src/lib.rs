@@ -5,11 +5,14 @@ mod conclusion;
 mod dispatcher;
 mod executor;
 mod heartbeat;
+mod look;
 mod manager;
 mod read_ahead;
+mod requests;
 mod room;
 mod settings;
 mod silence;
 
+pub use look::{Look, View};
 pub use manager::Runner;
 pub use settings::RunnerSettings;

@@ -14,6 +14,7 @@ use vitrina_store::{Error as StoreError, Store, Wakeup, Wakeups};
 
 use crate::RunnerSettings;
 use crate::dispatcher::Dispatcher;
+use crate::requests::Requests;
 use crate::silence::Silence;
 
 /// A meta-store that says nothing for so long, on a line that is cut without a word, is asked again.
@@ -34,25 +35,29 @@ struct Turn {
     look: Vec<PipelineId>,
     /// A run was requested, or a place has become free.
     fill: bool,
+    /// Something is asked, or an answer was given.
+    ask: bool,
     /// Time for everything: heartbeat, schedules, silent owners.
     round: bool,
 }
 
 impl Turn {
-    const FILL: Self = Self { look: Vec::new(), fill: true, round: false };
-    const ROUND: Self = Self { look: Vec::new(), fill: true, round: true };
+    const FILL: Self = Self { look: Vec::new(), fill: true, ask: false, round: false };
+    const ASK: Self = Self { look: Vec::new(), fill: false, ask: true, round: false };
+    const ROUND: Self = Self { look: Vec::new(), fill: true, ask: true, round: true };
 
     fn hear(&mut self, wakeup: Wakeup) {
         match wakeup {
             Wakeup::Requested => self.fill = true,
             Wakeup::Interrupted(pipeline) => self.look.push(pipeline),
-            Wakeup::Round | Wakeup::Anything => (self.fill, self.round) = (true, true),
+            Wakeup::Asked => self.ask = true,
+            Wakeup::Round | Wakeup::Anything => (self.fill, self.ask, self.round) = (true, true, true),
             Wakeup::Changed => {}
         }
     }
 
     fn is_idle(&self) -> bool {
-        self.look.is_empty() && !self.fill && !self.round
+        self.look.is_empty() && !self.fill && !self.ask && !self.round
     }
 }
 
@@ -66,6 +71,7 @@ impl Runner {
     pub async fn run(self, shutdown: CancellationToken) -> Result<()> {
         let stop = shutdown.child_token();
         let mut dispatcher = self.dispatcher(stop.child_token()).await?;
+        let mut requests = self.requests().await?;
         self.look_around().await?;
         let (mut wakeups, _listening) = self.listen().await?;
         let mut silence = Silence::new(Arc::clone(&self.settings), self.store.clone());
@@ -80,10 +86,14 @@ impl Runner {
             if turn.fill {
                 self.fill(&mut dispatcher).await;
             }
+            if turn.ask {
+                self.take_requests(&mut requests).await;
+            }
             turn = tokio::select! {
                 () = stop.cancelled() => break,
                 turn = reason(&mut wakeups) => turn,
                 () = dispatcher.one_ended() => Turn::FILL,
+                () = requests.one_ended() => Turn::ASK,
                 () = sleep_until(next_round) => Turn::ROUND,
             };
         }
@@ -108,6 +118,11 @@ impl Runner {
         self.store.check_schema().await.map_err(Error::from)?;
         let installation = self.store.installation().await.map_err(Error::from)?;
         Ok(Dispatcher::new(Arc::clone(&self.settings), self.store.clone(), installation, stop))
+    }
+
+    async fn requests(&self) -> Result<Requests> {
+        let installation = self.store.installation().await.map_err(Error::from)?;
+        Ok(Requests::new(Arc::clone(&self.settings), self.store.clone(), installation))
     }
 
     /// Announces the runner with what it finds at its connections. A server that is away now may be
@@ -175,6 +190,7 @@ impl Runner {
             0 => {}
             requested => tracing::info!(requested, "requested scheduled runs"),
         }
+        self.store.tidy_requests().await?;
         self.store.next_alarm().await
     }
 
@@ -190,6 +206,13 @@ impl Runner {
         let filled = timeout(UNANSWERED, dispatcher.fill()).await.unwrap_or(Err(StoreError::Unanswered));
         if let Err(error) = filled {
             away(&error, dispatcher);
+        }
+    }
+
+    async fn take_requests(&self, requests: &mut Requests) {
+        let taken = timeout(UNANSWERED, requests.fill()).await.unwrap_or(Err(StoreError::Unanswered));
+        if let Err(error) = taken {
+            tracing::warn!(%error, "requests cannot be taken now");
         }
     }
 

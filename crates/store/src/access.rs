@@ -1,13 +1,16 @@
 //! Bearer tokens, stored hashed, and the audit of every change.
 
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use sqlx::Row;
+use sqlx::PgConnection;
 
 use crate::{Result, Store};
 
 /// What a token may do. Each includes the ones before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Role {
     Viewer,
     Operator,
@@ -22,20 +25,44 @@ impl Role {
             Self::Admin => "admin",
         }
     }
-
-    fn from_word(word: &str) -> Self {
-        match word {
-            "admin" => Self::Admin,
-            "operator" => Self::Operator,
-            _ => Self::Viewer,
-        }
-    }
 }
 
-#[derive(Debug, Clone)]
+/// Who a token stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct TokenInfo {
     pub name: String,
     pub role: Role,
+}
+
+/// A token as it is listed: never the secret itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TokenRecord {
+    pub name: String,
+    pub role: Role,
+    pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    /// To the minute.
+    pub last_used_at: Option<Timestamp>,
+}
+
+/// Who made a change, and with which call.
+#[derive(Debug, Clone)]
+pub struct Actor {
+    pub name: String,
+    /// Finds the call in the log.
+    pub request_id: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AuditRecord {
+    pub id: i64,
+    pub at: Timestamp,
+    pub actor: String,
+    pub action: String,
+    pub subject: String,
+    pub before: Option<Value>,
+    pub after: Option<Value>,
+    pub request_id: Option<String>,
 }
 
 impl Store {
@@ -44,50 +71,108 @@ impl Store {
     }
 
     /// Saves a token under a name; a token of that name is replaced.
-    pub async fn put_token(&self, name: &str, role: Role, token: &str) -> Result<()> {
+    pub async fn put_token(
+        &self,
+        name: &str,
+        role: Role,
+        token: &str,
+        expires_at: Option<Timestamp>,
+    ) -> Result<()> {
         sqlx::query(
-            "insert into etl.etl_tokens (name, role, sha256) values ($1, $2, $3)
-             on conflict (name) do update set role = excluded.role, sha256 = excluded.sha256",
+            "insert into etl.etl_tokens (name, role, sha256, expires_at) values ($1, $2, $3, $4::timestamptz)
+             on conflict (name) do update
+                set role = excluded.role, sha256 = excluded.sha256, expires_at = excluded.expires_at,
+                    created_at = case when etl_tokens.sha256 = excluded.sha256 then etl_tokens.created_at else now() end",
         )
         .bind(name)
         .bind(role.as_str())
-        .bind(Sha256::digest(token.as_bytes()).to_vec())
+        .bind(digest(token))
+        .bind(expires_at.map(|at| at.to_string()))
         .execute(&self.pool)
         .await?;
         Ok(())
     }
 
-    pub async fn token(&self, token: &str) -> Result<Option<TokenInfo>> {
-        let row = sqlx::query("select name, role from etl.etl_tokens where sha256 = $1")
-            .bind(Sha256::digest(token.as_bytes()).to_vec())
-            .fetch_optional(&self.pool)
-            .await?;
-        let Some(row) = row else { return Ok(None) };
-        let role: String = row.try_get("role")?;
-        Ok(Some(TokenInfo { name: row.try_get("name")?, role: Role::from_word(&role) }))
+    /// Who these tokens stand for, by their digests; unknown and expired ones are left out. One look serves many calls.
+    pub async fn token_owners(&self, digests: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, TokenInfo)>> {
+        // Noted once a minute: a token that is used all the time must not be written all the time.
+        let rows: Vec<(Vec<u8>, Value)> = sqlx::query_as(
+            "with used as (
+                update etl.etl_tokens set last_used_at = clock_timestamp()
+                 where sha256 = any($1) and (last_used_at is null or last_used_at < clock_timestamp() - interval '1 minute'))
+             select sha256, jsonb_build_object('name', name, 'role', role) from etl.etl_tokens
+              where sha256 = any($1) and (expires_at is null or expires_at > clock_timestamp())",
+        )
+        .bind(digests)
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter().map(|(digest, owner)| Ok((digest, serde_json::from_value(owner)?))).collect()
     }
 
-    /// `request_id` finds the call in the log.
+    /// By name.
+    pub async fn tokens(&self) -> Result<Vec<TokenRecord>> {
+        let documents: Vec<Value> =
+            sqlx::query_scalar("select to_jsonb(t) - 'sha256' from etl.etl_tokens t order by name")
+                .fetch_all(&self.pool)
+                .await?;
+        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+    }
+
+    /// Answers whether there was one.
+    pub async fn revoke_token(&self, name: &str) -> Result<bool> {
+        let revoked =
+            sqlx::query("delete from etl.etl_tokens where name = $1").bind(name).execute(&self.pool).await?;
+        Ok(revoked.rows_affected() == 1)
+    }
+
     pub async fn audit(
         &self,
-        actor: &str,
-        request_id: &str,
+        actor: &Actor,
         action: &str,
         subject: &str,
         before: Option<Value>,
         after: Option<Value>,
     ) -> Result<()> {
-        sqlx::query(
-            "insert into etl.etl_audit (actor, action, subject, before, after, request_id) values ($1, $2, $3, $4, $5, $6)",
-        )
-        .bind(actor)
-        .bind(action)
-        .bind(subject)
-        .bind(before)
-        .bind(after)
-        .bind(request_id)
-        .execute(&self.pool)
-        .await?;
-        Ok(())
+        let mut connection = self.pool.acquire().await?;
+        write_audit(&mut connection, actor, action, subject, before, after).await
     }
+
+    /// Newest first, older than the row `before_id`.
+    pub async fn audit_rows(&self, before_id: Option<i64>, limit: i64) -> Result<Vec<AuditRecord>> {
+        let documents: Vec<Value> = sqlx::query_scalar(
+            "select to_jsonb(a) from etl.etl_audit a where $1::bigint is null or id < $1 order by id desc limit $2",
+        )
+        .bind(before_id)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await?;
+        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+    }
+}
+
+/// What is stored of a token.
+pub fn digest(token: &str) -> Vec<u8> {
+    Sha256::digest(token.as_bytes()).to_vec()
+}
+
+pub(crate) async fn write_audit(
+    connection: &mut PgConnection,
+    actor: &Actor,
+    action: &str,
+    subject: &str,
+    before: Option<Value>,
+    after: Option<Value>,
+) -> Result<()> {
+    sqlx::query(
+        "insert into etl.etl_audit (actor, action, subject, before, after, request_id) values ($1, $2, $3, $4, $5, $6)",
+    )
+    .bind(&actor.name)
+    .bind(action)
+    .bind(subject)
+    .bind(before)
+    .bind(after)
+    .bind(&actor.request_id)
+    .execute(connection)
+    .await?;
+    Ok(())
 }

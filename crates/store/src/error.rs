@@ -1,7 +1,7 @@
 //! What can go wrong with the meta-store, by what the caller does next.
 
 use sqlx::postgres::PgConnectOptions;
-use vitrina_core::Refusal;
+use vitrina_core::{Locked, Refusal};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -41,8 +41,17 @@ pub enum Error {
     NoSuchPipeline(String),
     #[error("a pipeline named {0:?} exists already")]
     NameTaken(String),
-    #[error("the pipeline was changed meanwhile: its version is {current}")]
+    #[error(
+        "it was changed meanwhile: its version is {current}\nhint: look at it again, then change that version"
+    )]
     VersionMoved { current: i64 },
+    /// Fields that have to wait for the end of the open run.
+    #[error("{0}\nhint: pause or cancel the run first, or wait for its end")]
+    Locked(#[from] Locked),
+    #[error("there is no target {0}")]
+    NoSuchTarget(String),
+    #[error("it is the target of {}\nhint: delete or retarget them first", .0.join(", "))]
+    TargetUsed(Vec<String>),
     #[error(
         "the checkpoint has moved meanwhile: its version is {current}\nhint: look at it again, then change that version"
     )]

@@ -4,15 +4,18 @@
 mod access;
 mod checkpoints;
 mod claims;
+mod configuration;
 mod error;
 mod ledger;
 mod migrations;
 mod pipelines;
 mod rejects;
+mod requests;
 mod runners;
 mod runs;
 mod schedules;
 mod steps;
+mod targets;
 mod terms;
 mod wakeups;
 
@@ -23,16 +26,19 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 
 use uuid::Uuid;
 
-pub use access::{Role, TokenInfo};
+pub use access::{Actor, AuditRecord, Role, TokenInfo, TokenRecord, digest};
 pub use checkpoints::{CheckpointRecord, StateChange};
 pub use claims::{Claim, Pulse, RunnerAbilities};
+pub use configuration::Change;
 pub use error::{Error, Result};
 pub use migrations::SchemaState;
-pub use pipelines::{PipelineRecord, PipelineRef};
+pub use pipelines::{PipelineChoice, PipelineOrder, PipelineRecord, PipelineRef};
 pub use rejects::{RejectChoice, RejectCursor, RejectGroup, RejectRecord};
+pub use requests::{Request, RequestRecord, TakenRequest};
 pub use runners::RunnerRecord;
-pub use runs::{AttemptRecord, RunRecord, StateRecord};
+pub use runs::{AttemptRecord, BatchRecord, RunChoice, RunCursor, RunFigures, RunRecord, StateRecord};
 pub use steps::{RunRequest, StepDone, Trigger};
+pub use targets::TargetRecord;
 pub use terms::{Silent, Suspects, Terms};
 pub use wakeups::{Wakeup, Wakeups};
 

@@ -6,14 +6,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::PgConnection;
+use sqlx::types::Json;
 use uuid::Uuid;
-use vitrina_core::{Lifecycle, Pipeline, PipelineId, RunId, Status, Target, TargetName};
+use vitrina_core::{Lifecycle, Pipeline, PipelineId, RunId, Status};
 
 use crate::runs::RUN_AS_DOCUMENT;
 use crate::{Error, Result, RunRecord, Store};
 
 /// How a person names a pipeline: by id or by name. A name is never a uuid.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PipelineRef {
     Id(PipelineId),
     Name(String),
@@ -22,6 +23,16 @@ pub enum PipelineRef {
 impl From<&str> for PipelineRef {
     fn from(text: &str) -> Self {
         Uuid::parse_str(text).map_or_else(|_| Self::Name(text.to_owned()), |id| Self::Id(PipelineId(id)))
+    }
+}
+
+impl PipelineRef {
+    fn id(&self) -> Option<Uuid> {
+        if let Self::Id(id) = self { Some(id.0) } else { None }
+    }
+
+    fn name(&self) -> Option<&str> {
+        if let Self::Name(name) = self { Some(name) } else { None }
     }
 }
 
@@ -67,6 +78,11 @@ impl PipelineRecord {
     }
 }
 
+/// Where the rows of a pipeline `p` go: the last task's own target, else the pipeline's.
+pub(crate) const EFFECTIVE_TARGET: &str =
+    "coalesce((select nullif(btrim(k.target_table), '') from etl.etl_pipeline_tasks k where k.pipeline_id = p.id
+                order by k.order_index desc limit 1), p.target_table)";
+
 /// A pipeline as one JSON document: its columns, its plan, the open run's cancel flag, its last run.
 fn as_document() -> String {
     format!(
@@ -80,58 +96,92 @@ fn as_document() -> String {
     )
 }
 
+/// Which pipelines are meant, in which order, and from where on; all of them by name when nothing is given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct PipelineChoice {
+    pub status: Option<Status>,
+    /// Part of a name or of a description, in any case.
+    pub q: Option<String>,
+    pub tag: Option<String>,
+    pub target: Option<String>,
+    pub order: PipelineOrder,
+    pub descending: bool,
+    /// The sort key and name of the last pipeline of the page before.
+    pub after: Option<(String, String)>,
+    pub limit: Option<i64>,
+}
+
+/// What a list of pipelines is sorted by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum PipelineOrder {
+    #[default]
+    Name,
+    Status,
+    UpdatedAt,
+    /// When its newest run was asked for.
+    LastRunAt,
+}
+
+impl PipelineOrder {
+    /// Text whose order under "C" is the order.
+    const fn key(self) -> &'static str {
+        match self {
+            Self::Name => "p.name",
+            Self::Status => "p.status",
+            Self::UpdatedAt => "to_char(p.updated_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')",
+            Self::LastRunAt => {
+                "coalesce((select to_char(max(r.requested_at) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')
+                             from etl.etl_runs r where r.pipeline_id = p.id), '')"
+            }
+        }
+    }
+}
+
 impl Store {
-    /// All pipelines by name.
-    pub async fn pipelines(&self) -> Result<Vec<PipelineRecord>> {
-        let sql = format!("select {} from etl.etl_pipelines p order by p.name", as_document());
-        let documents: Vec<Value> =
-            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_all(&self.pool).await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+    /// The pipelines of a choice, each with its sort key.
+    pub async fn pipelines(&self, choice: &PipelineChoice) -> Result<Vec<(String, PipelineRecord)>> {
+        let (before, direction) = if choice.descending { ("<", "desc") } else { (">", "asc") };
+        let sql = format!(
+            "select k.key, {document} from etl.etl_pipelines p cross join lateral (
+                    select {key} as key, {EFFECTIVE_TARGET} as target) k
+              where ($1::text is null or p.status = $1)
+                and ($2::text is null or position(lower($2) in lower(p.name || ' ' || p.description)) > 0)
+                and ($3::text is null or $3 = any(p.tags))
+                and ($4::text is null or k.target = $4)
+                and ($5::text is null or (k.key collate \"C\", p.name collate \"C\") {before} ($5, $6))
+              order by k.key collate \"C\" {direction}, p.name collate \"C\" {direction} limit $7",
+            document = as_document(),
+            key = choice.order.key(),
+        );
+        let rows: Vec<(String, Json<PipelineRecord>)> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+            .bind(choice.status.map(Status::as_str))
+            .bind(&choice.q)
+            .bind(&choice.tag)
+            .bind(&choice.target)
+            .bind(choice.after.as_ref().map(|after| &after.0))
+            .bind(choice.after.as_ref().map(|after| &after.1))
+            .bind(choice.limit)
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows.into_iter().map(|(key, Json(record))| (key, record)).collect())
+    }
+
+    /// Many at once, in any order: one look serves many callers.
+    pub async fn pipelines_of(&self, references: &[PipelineRef]) -> Result<Vec<PipelineRecord>> {
+        let sql = format!(
+            "select {} from etl.etl_pipelines p where p.id = any($1) or p.name = any($2)",
+            as_document()
+        );
+        let ids: Vec<Uuid> = references.iter().filter_map(PipelineRef::id).collect();
+        let names: Vec<&str> = references.iter().filter_map(PipelineRef::name).collect();
+        let rows: Vec<Json<PipelineRecord>> =
+            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(ids).bind(names).fetch_all(&self.pool).await?;
+        Ok(rows.into_iter().map(|Json(record)| record).collect())
     }
 
     pub async fn pipeline(&self, reference: &PipelineRef) -> Result<PipelineRecord> {
         let mut connection = self.pool.acquire().await?;
         find(&mut connection, reference).await
-    }
-
-    /// Saves a new pipeline with its plan. Its state row comes with it, by trigger.
-    pub async fn create_pipeline(&self, pipeline: &Pipeline) -> Result<PipelineRecord> {
-        let mut tx = self.pool.begin().await?;
-        let document = serde_json::to_value(pipeline)?;
-        let inserted = sqlx::query(
-            "insert into etl.etl_pipelines
-                (id, name, description, tags, type, source_type, source_connection, source_table, source_query, target_table,
-                 mode, batch_size, enabled, schedule_interval, incremental_key, incremental_id_key, capture, change_key, watch,
-                 late_window_seconds, delete_limit, reject_limit, read, first_load, python_task)
-             select id, name, description, tags, type, source_type, source_connection, source_table, source_query, target_table,
-                    mode, batch_size, enabled, schedule_interval, incremental_key, incremental_id_key, capture, change_key, watch,
-                    late_window_seconds, delete_limit, reject_limit, read, first_load, python_task
-               from jsonb_populate_record(null::etl.etl_pipelines, $1)",
-        )
-        .bind(&document)
-        .execute(&mut *tx)
-        .await;
-        inserted.map_err(|error| name_taken(error, &pipeline.name))?;
-        replace_plan(&mut tx, pipeline).await?;
-        let record = find(&mut tx, &PipelineRef::Id(pipeline.id)).await?;
-        tx.commit().await?;
-        Ok(record)
-    }
-
-    /// Deletes a pipeline that no run is open for, with its history.
-    pub async fn delete_pipeline(&self, id: PipelineId) -> Result<bool> {
-        let deleted = sqlx::query(
-            "delete from etl.etl_pipelines where id = $1 and status not in ('RUN_REQUESTED', 'RUNNING', 'PAUSE_REQUESTED')",
-        )
-        .bind(id.0)
-        .execute(&self.pool)
-        .await?;
-        Ok(deleted.rows_affected() == 1)
-    }
-
-    pub async fn target(&self, name: &TargetName) -> Result<Target> {
-        let mut connection = self.pool.acquire().await?;
-        target(&mut connection, name).await
     }
 }
 
@@ -145,37 +195,4 @@ pub(crate) async fn find(connection: &mut PgConnection, reference: &PipelineRef)
         sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(id).bind(name).fetch_optional(connection).await?;
     let document = document.ok_or_else(|| Error::NoSuchPipeline(reference.to_string()))?;
     Ok(serde_json::from_value(document)?)
-}
-
-pub(crate) async fn target(connection: &mut PgConnection, name: &TargetName) -> Result<Target> {
-    let document: Option<Value> =
-        sqlx::query_scalar("select to_jsonb(t) from etl.etl_targets t where name = $1")
-            .bind(name.to_string())
-            .fetch_optional(connection)
-            .await?;
-    document.map_or_else(|| Ok(Target::undescribed(name)), |document| Ok(serde_json::from_value(document)?))
-}
-
-async fn replace_plan(connection: &mut PgConnection, pipeline: &Pipeline) -> Result<()> {
-    sqlx::query("delete from etl.etl_pipeline_tasks where pipeline_id = $1")
-        .bind(pipeline.id.0)
-        .execute(&mut *connection)
-        .await?;
-    sqlx::query(
-        "insert into etl.etl_pipeline_tasks (pipeline_id, order_index, task_type, body, source_table, target_table)
-         select $1, order_index, task_type, body, source_table, target_table
-           from jsonb_populate_recordset(null::etl.etl_pipeline_tasks, $2)",
-    )
-    .bind(pipeline.id.0)
-    .bind(serde_json::to_value(&pipeline.plan)?)
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
-fn name_taken(error: sqlx::Error, name: &str) -> Error {
-    match error.as_database_error().and_then(|refusal| refusal.constraint()) {
-        Some("etl_pipelines_name_key") => Error::NameTaken(name.to_owned()),
-        _ => Error::Database(error),
-    }
 }

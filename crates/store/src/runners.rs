@@ -21,6 +21,9 @@ pub struct RunnerRecord {
     pub connections: Vec<String>,
     pub python_tasks: Vec<String>,
     pub status: String,
+    /// What it found at its connections when it started: what is wrong, or nothing.
+    #[serde(default)]
+    pub health: BTreeMap<String, Option<String>>,
     pub started_at: Timestamp,
     pub heartbeat_at: Timestamp,
     /// The heartbeat is recent by the database's clock.

@@ -1,16 +1,38 @@
-//! Runs, attempts and checkpoints, read for people and pollers.
+//! Runs, attempts, batches and checkpoints, read for people and pollers.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use vitrina_core::{Checkpoint, CursorRange, Decision, Mode, PipelineId, RunId, RunStatus};
+use vitrina_core::{Checkpoint, CursorRange, Decision, Mode, Pipeline, PipelineId, RunId, RunStatus};
 
 use crate::{Result, Store, Trigger};
+
+/// Where a page of runs ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunCursor {
+    pub requested_at: Timestamp,
+    pub id: RunId,
+}
+
+impl From<&RunRecord> for RunCursor {
+    fn from(last: &RunRecord) -> Self {
+        Self { requested_at: last.requested_at, id: last.id }
+    }
+}
+
+/// Which runs are meant; all of them when nothing is given.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RunChoice {
+    pub pipeline: Option<PipelineId>,
+    pub status: Option<RunStatus>,
+}
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunRecord {
     pub id: RunId,
     pub pipeline_id: PipelineId,
+    /// The pipeline's name as it is now.
+    pub pipeline: String,
     pub status: RunStatus,
     pub trigger: Trigger,
     pub mode: Mode,
@@ -52,6 +74,48 @@ pub struct AttemptRecord {
     pub error: Option<String>,
 }
 
+/// A committed batch.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BatchRecord {
+    pub id: i64,
+    pub token: i64,
+    pub committed_at: Timestamp,
+    pub rows_read: u64,
+    pub rows_inserted: u64,
+    pub rows_updated: u64,
+    pub rows_unchanged: u64,
+    pub rows_deleted: u64,
+    pub rows_rejected: u64,
+    pub bytes: u64,
+    pub read_ms: u64,
+    pub transform_ms: u64,
+    pub write_ms: u64,
+}
+
+/// A pipeline's runs over a window of time, taken together.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunFigures {
+    /// By status.
+    pub runs: std::collections::BTreeMap<String, u64>,
+    pub rows_read: u64,
+    pub rows_written: u64,
+    pub rows_unchanged: u64,
+    pub rows_deleted: u64,
+    pub rows_rejected: u64,
+    pub bytes: u64,
+    pub batches: u64,
+    /// Of closed runs, from their first claim to their end.
+    pub total_duration_ms: u64,
+    pub average_duration_ms: Option<u64>,
+    pub maximum_duration_ms: Option<u64>,
+    #[serde(default)]
+    pub last_error: Option<String>,
+    #[serde(default)]
+    pub last_error_code: Option<String>,
+    #[serde(default)]
+    pub last_error_at: Option<Timestamp>,
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StateRecord {
     pub checkpoint: Checkpoint,
@@ -63,20 +127,77 @@ pub struct StateRecord {
 
 /// A run `r` as one JSON document, without what only its runner needs.
 pub(crate) const RUN_AS_DOCUMENT: &str =
-    "to_jsonb(r) - 'snapshot' - 'keys' || jsonb_build_object('backfill_keys', jsonb_array_length(r.keys))";
+    "to_jsonb(r) - 'snapshot' - 'keys' || jsonb_build_object('backfill_keys', jsonb_array_length(r.keys),
+        'pipeline', (select n.name from etl.etl_pipelines n where n.id = r.pipeline_id))";
+
+const FIGURES: &str = "
+with chosen as (
+    select *, extract(epoch from finished_at - started_at) * 1000 as ms from etl.etl_runs
+     where pipeline_id = $1 and requested_at > clock_timestamp() - $2 * interval '1 second')
+select jsonb_build_object(
+    'runs', (select coalesce(jsonb_object_agg(status, n), '{}') from (select status, count(*) n from chosen group by status) s),
+    'rows_read', coalesce(sum(rows_read), 0), 'rows_written', coalesce(sum(rows_written), 0),
+    'rows_unchanged', coalesce(sum(rows_unchanged), 0), 'rows_deleted', coalesce(sum(rows_deleted), 0),
+    'rows_rejected', coalesce(sum(rows_rejected), 0), 'bytes', coalesce(sum(bytes), 0), 'batches', coalesce(sum(batches), 0),
+    'total_duration_ms', round(coalesce(sum(ms), 0)), 'average_duration_ms', round(avg(ms)), 'maximum_duration_ms', round(max(ms)))
+    || coalesce((select jsonb_build_object('last_error', error, 'last_error_code', error_code, 'last_error_at', finished_at)
+                   from chosen where error is not null order by finished_at desc nulls last limit 1), '{}')
+  from chosen";
 
 impl Store {
     /// Newest first.
-    pub async fn runs(&self, pipeline: PipelineId, limit: i64) -> Result<Vec<RunRecord>> {
+    pub async fn runs(
+        &self,
+        choice: RunChoice,
+        after: Option<&RunCursor>,
+        limit: i64,
+    ) -> Result<Vec<RunRecord>> {
         let sql = format!(
-            "select {RUN_AS_DOCUMENT} from etl.etl_runs r where pipeline_id = $1 order by requested_at desc limit $2"
+            "select {RUN_AS_DOCUMENT} from etl.etl_runs r
+              where ($1::uuid is null or pipeline_id = $1) and ($2::text is null or status = $2)
+                and ($3::text is null or (requested_at, id) < ($3::timestamptz, $4::uuid))
+              order by requested_at desc, id desc limit $5"
         );
         let documents: Vec<Value> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
-            .bind(pipeline.0)
+            .bind(choice.pipeline.map(|pipeline| pipeline.0))
+            .bind(choice.status.map(RunStatus::as_str))
+            .bind(after.map(|after| after.requested_at.to_string()))
+            .bind(after.map(|after| after.id.0))
             .bind(limit)
             .fetch_all(&self.pool)
             .await?;
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+    }
+
+    /// In the order they were committed, after the batch `after_id`.
+    pub async fn batches(&self, run: RunId, after_id: i64, limit: i64) -> Result<Vec<BatchRecord>> {
+        let documents: Vec<Value> = sqlx::query_scalar(
+            "select to_jsonb(b) from etl.etl_batches b where run_id = $1 and id > $2 order by id limit $3",
+        )
+        .bind(run.0)
+        .bind(after_id)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await?;
+        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+    }
+
+    /// Of the runs that were asked for in the last `seconds`.
+    pub async fn run_figures(&self, pipeline: PipelineId, seconds: i64) -> Result<RunFigures> {
+        let document: Value =
+            sqlx::query_scalar(FIGURES).bind(pipeline.0).bind(seconds).fetch_one(&self.pool).await?;
+        Ok(serde_json::from_value(document)?)
+    }
+
+    /// The configuration that the newest run worked on.
+    pub async fn last_snapshot(&self, pipeline: PipelineId) -> Result<Option<Pipeline>> {
+        let document: Option<Value> = sqlx::query_scalar(
+            "select snapshot -> 'pipeline' from etl.etl_runs where pipeline_id = $1 order by requested_at desc limit 1",
+        )
+        .bind(pipeline.0)
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(document.map(serde_json::from_value).transpose()?)
     }
 
     pub async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {

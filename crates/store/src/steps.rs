@@ -11,7 +11,8 @@ use vitrina_core::{
 };
 
 use crate::checkpoints::refuse_another_configuration;
-use crate::pipelines::{PipelineRecord, PipelineRef, find, target};
+use crate::pipelines::{PipelineRecord, PipelineRef, find};
+use crate::targets::target;
 use crate::{Error, LOCK_TIMEOUT, Result, RunRecord, Store};
 
 /// Who or what asked for a run.

@@ -24,6 +24,8 @@ pub enum Wakeup {
     Interrupted(PipelineId),
     /// A schedule is new, or a runner is asked to drain.
     Round,
+    /// Something is asked that only a runner can answer.
+    Asked,
     /// Some other change of status.
     Changed,
     /// Notifications were lost.
@@ -54,13 +56,14 @@ impl Wakeups {
     }
 }
 
-/// `<pipeline id> <what>`, or `DRAIN`.
+/// `<id> <what>`, or `DRAIN`.
 fn read(payload: &str) -> Wakeup {
     let (pipeline, what) = payload.split_once(' ').unwrap_or(("", payload));
     match (what, Uuid::parse_str(pipeline)) {
         ("RUN_REQUESTED", _) => Wakeup::Requested,
         ("PAUSE_REQUESTED" | "CANCEL", Ok(id)) => Wakeup::Interrupted(PipelineId(id)),
         ("SCHEDULE" | "DRAIN", _) => Wakeup::Round,
+        ("REQUEST", _) => Wakeup::Asked,
         _ => Wakeup::Changed,
     }
 }

@@ -1,28 +1,36 @@
 //! The shapes that travel. One model for the API, the CLI's JSON and the UI.
 
+mod check;
+mod config;
+mod connection;
 mod key;
-mod new_pipeline;
 mod pipeline;
+mod plan;
 mod reject;
 mod run;
 mod state;
 mod system;
+mod target;
 mod task;
 mod watch;
-mod words;
+pub(crate) mod words;
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
+pub(crate) use check::{Check, Question, Severity, Verdict};
+pub(crate) use config::{PipelineConfig, PipelineConfigPatch, TargetConfig};
+pub(crate) use connection::{Connection, ConnectionFinding, ConnectionTest};
 pub(crate) use key::{Key, MOST_KEYS};
-pub(crate) use new_pipeline::NewPipeline;
-pub(crate) use pipeline::{PipelineDetail, PipelineStatus, PipelineSummary};
+pub(crate) use pipeline::{PipelineDetail, PipelineStatus, PipelineSummary, Reloaded};
+pub(crate) use plan::{Action, Applied, Configuration, FieldChange, NamedTarget, Order, Plan, PlannedChange};
 pub(crate) use reject::{RejectOrder, Rejects, RejectsChanged, RetryAccepted};
-pub(crate) use run::{Reason, Run, RunAccepted, RunDetail, RunOrder};
+pub(crate) use run::{Batch, Reason, Run, RunAccepted, RunDetail, RunMetrics, RunOrder};
 pub(crate) use state::{
     CheckpointVersion, NewPosition, PipelineState, StateAnswer, StateEdit, StateForecast,
 };
-pub(crate) use system::{Health, Live, Runner, RunnerPulse, Version};
+pub(crate) use system::{AuditEntry, Health, Live, Runner, RunnerPulse, SourcePulse, Version};
+pub(crate) use target::TargetDetail;
 pub(crate) use task::Task;
 pub(crate) use watch::Watch;
 

@@ -34,6 +34,8 @@ pub(crate) struct PipelineSummary {
     active_run: Option<Uuid>,
     /// The newest run, open or closed.
     last_run: Option<Run>,
+    /// How far the target may lag behind its source before somebody should look.
+    freshness_limit_seconds: Option<i64>,
     /// Grows with every change of the configuration; also the ETag.
     version: i64,
     created_at: Timestamp,
@@ -57,6 +59,7 @@ impl From<PipelineRecord> for PipelineSummary {
             schedule_error: record.schedule_error,
             active_run: record.run_id.map(|run| run.0),
             last_run: record.last_run.map(Run::from),
+            freshness_limit_seconds: record.config.freshness_limit_seconds,
             version: record.version,
             created_at: record.created_at,
             updated_at: record.updated_at,
@@ -117,6 +120,15 @@ impl From<PipelineRecord> for PipelineDetail {
             tasks: config.plan.tasks.into_iter().map(Task::from).collect(),
         }
     }
+}
+
+/// A new version of a configuration that was looked at again.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Reloaded {
+    pub(crate) pipeline: PipelineDetail,
+    /// In which fields it differs from what the newest run worked on; null where it has never run.
+    #[schema(example = json!(["batch_size"]))]
+    pub(crate) changed_since_last_run: Option<Vec<String>>,
 }
 
 /// Small, for pollers.

@@ -1,11 +1,13 @@
 //! Runs: asked for, under way, and closed.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 use vitrina_core::{CursorRange, Decision, Mode, OnActive, RunStatus};
-use vitrina_store::{AttemptRecord, RunRecord, Trigger};
+use vitrina_store::{AttemptRecord, BatchRecord, RunFigures, RunRecord, Trigger};
 
 use super::key::{Bound, Key, bound, keys};
 use super::words;
@@ -61,6 +63,8 @@ pub(crate) struct RunAccepted {
 pub(crate) struct Run {
     id: Uuid,
     pipeline_id: Uuid,
+    /// The pipeline's name as it is now.
+    pipeline: String,
     #[schema(value_type = words::RunStatus)]
     status: RunStatus,
     /// Who asked: `api`, `schedule`, `resume` or `pending`.
@@ -121,6 +125,7 @@ impl From<RunRecord> for Run {
         Self {
             id: record.id.0,
             pipeline_id: record.pipeline_id.0,
+            pipeline: record.pipeline,
             status: record.status,
             trigger: record.trigger,
             mode: record.mode,
@@ -175,5 +180,90 @@ impl From<AttemptRecord> for Attempt {
     fn from(record: AttemptRecord) -> Self {
         let AttemptRecord { id, runner, token, started_at, ended_at, error_code, error } = record;
         Self { id, runner, token, started_at, ended_at, error_code, error }
+    }
+}
+
+/// One committed batch of a run.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Batch {
+    id: i64,
+    /// Of the claim that committed it.
+    token: i64,
+    committed_at: Timestamp,
+    rows_read: u64,
+    rows_inserted: u64,
+    rows_updated: u64,
+    rows_unchanged: u64,
+    rows_deleted: u64,
+    rows_rejected: u64,
+    bytes: u64,
+    read_ms: u64,
+    transform_ms: u64,
+    write_ms: u64,
+}
+
+impl From<BatchRecord> for Batch {
+    fn from(record: BatchRecord) -> Self {
+        Self {
+            id: record.id,
+            token: record.token,
+            committed_at: record.committed_at,
+            rows_read: record.rows_read,
+            rows_inserted: record.rows_inserted,
+            rows_updated: record.rows_updated,
+            rows_unchanged: record.rows_unchanged,
+            rows_deleted: record.rows_deleted,
+            rows_rejected: record.rows_rejected,
+            bytes: record.bytes,
+            read_ms: record.read_ms,
+            transform_ms: record.transform_ms,
+            write_ms: record.write_ms,
+        }
+    }
+}
+
+/// The runs of a pipeline over a window of time, taken together.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RunMetrics {
+    /// Runs that were asked for in so many seconds before now.
+    window_seconds: i64,
+    /// How many runs have which status.
+    #[schema(example = json!({"SUCCESS": 12, "FAILED": 1}))]
+    runs: BTreeMap<String, u64>,
+    rows_read: u64,
+    rows_written: u64,
+    rows_unchanged: u64,
+    rows_deleted: u64,
+    rows_rejected: u64,
+    bytes: u64,
+    batches: u64,
+    /// Of closed runs, from their first claim to their end.
+    total_duration_ms: u64,
+    average_duration_ms: Option<u64>,
+    maximum_duration_ms: Option<u64>,
+    last_error: Option<String>,
+    last_error_code: Option<String>,
+    last_error_at: Option<Timestamp>,
+}
+
+impl RunMetrics {
+    pub(crate) fn new(window_seconds: i64, figures: RunFigures) -> Self {
+        Self {
+            window_seconds,
+            runs: figures.runs,
+            rows_read: figures.rows_read,
+            rows_written: figures.rows_written,
+            rows_unchanged: figures.rows_unchanged,
+            rows_deleted: figures.rows_deleted,
+            rows_rejected: figures.rows_rejected,
+            bytes: figures.bytes,
+            batches: figures.batches,
+            total_duration_ms: figures.total_duration_ms,
+            average_duration_ms: figures.average_duration_ms,
+            maximum_duration_ms: figures.maximum_duration_ms,
+            last_error: figures.last_error,
+            last_error_code: figures.last_error_code,
+            last_error_at: figures.last_error_at,
+        }
     }
 }

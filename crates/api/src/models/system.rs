@@ -1,9 +1,12 @@
 //! What the installation says about itself.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
-use vitrina_store::RunnerRecord;
+use vitrina_store::{AuditRecord, RunnerRecord};
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Runner {
@@ -47,17 +50,54 @@ impl From<RunnerRecord> for Runner {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Health {
-    /// `ok` or `unavailable`.
+    /// `ok`; `degraded` where a source or every runner is away; `unavailable` without the meta-store.
     pub(crate) status: &'static str,
     /// What asking it has shown: `ok` or `unavailable`.
     pub(crate) meta_store: &'static str,
+    /// Asked by this server, at most every ten seconds.
+    pub(crate) sources: Vec<SourcePulse>,
     pub(crate) runners: Vec<RunnerPulse>,
+}
+
+/// What asking a source has shown.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct SourcePulse {
+    pub(crate) connection: String,
+    /// What is wrong; null where nothing is.
+    pub(crate) problem: Option<String>,
+}
+
+/// Who changed what.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AuditEntry {
+    id: i64,
+    at: Timestamp,
+    /// The name of the token, or `local` where there was none.
+    actor: String,
+    #[schema(example = "pipeline.edit")]
+    action: String,
+    subject: String,
+    /// Of an edit, the fields that have changed.
+    #[schema(value_type = Option<Object>)]
+    before: Option<Value>,
+    #[schema(value_type = Option<Object>)]
+    after: Option<Value>,
+    request_id: Option<String>,
+}
+
+impl From<AuditRecord> for AuditEntry {
+    fn from(record: AuditRecord) -> Self {
+        let AuditRecord { id, at, actor, action, subject, before, after, request_id } = record;
+        Self { id, at, actor, action, subject, before, after, request_id }
+    }
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunnerPulse {
     pub(crate) name: String,
     pub(crate) alive: bool,
+    /// Connections that did not work when it started, and why.
+    pub(crate) problems: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]

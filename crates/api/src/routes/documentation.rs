@@ -40,8 +40,9 @@ impl Modify for Bearer {
 /// What a role means for a call: it needs a token, and may be refused.
 pub(super) fn describe_access(paths: &mut Paths, role: Role) {
     for item in paths.paths.values_mut() {
-        for operation in
-            [&mut item.get, &mut item.post, &mut item.patch, &mut item.delete].into_iter().flatten()
+        for operation in [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete]
+            .into_iter()
+            .flatten()
         {
             describe(operation, role);
         }
@@ -53,10 +54,15 @@ fn describe(operation: &mut Operation, role: Role) {
     let said = operation.description.take().map(|text| format!("{text}\n\n{needs}"));
     operation.description = said.or(Some(needs));
     operation.security = Some(vec![SecurityRequirement::new::<_, [&str; 0], &str>("token", [])]);
-    for (status, response) in
-        [Unauthorized::responses(), Forbidden::responses(), Broken::responses(), Away::responses()]
-            .into_iter()
-            .flatten()
+    for (status, response) in [
+        Unauthorized::responses(),
+        Forbidden::responses(),
+        TooMany::responses(),
+        Broken::responses(),
+        Away::responses(),
+    ]
+    .into_iter()
+    .flatten()
     {
         operation.responses.responses.entry(status).or_insert(response);
     }
@@ -87,6 +93,18 @@ problems! {
     NameTaken = "409" "`pipeline.name_taken`",
     StillActive = "409" "`pipeline.active`",
     BadState = "400" "`request.json`, `request.body`, `request.header`",
+    BadHeader = "400" "`request.header`",
+    CannotEdit = "409" "`pipeline.locked` with the fields that have to wait in `errors`, `pipeline.name_taken`",
+    ConfigMoved = "412" "`config.version_moved`, with `current_version`",
+    NoTarget = "404" "`target.not_found`",
+    NoConnection = "404" "`connection.not_found`",
+    CannotApply = "409" "`plan.moved` with `plan_hash`, `pipeline.locked`, `pipeline.active`, `pipeline.name_taken`, `target.used`",
+    InvalidConfiguration = "422" "`config.invalid` with all broken rules in `errors`, `request.invalid`",
+    TargetUsed = "409" "`target.used`",
+    InvalidTarget = "422" "`target.invalid`, `request.invalid`",
+    TooMany = "429" "`rate.limited`",
+    Unanswered = "502" "`runner.unanswered`",
+    NoRunnerAnswers = "503" "`runner.none`, `meta_store.unavailable`",
     CannotChangeState = "409" "`pipeline.active`",
     InvalidState = "422" "`request.invalid`, `state.no_such_version`",
     StateMoved = "412" "`state.version_moved`",

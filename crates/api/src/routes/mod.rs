@@ -2,13 +2,17 @@
 //!
 //! All of it is served under `/api/v1` and, by the same handlers, under the plain paths.
 
+mod config;
+mod connections;
 mod documentation;
 mod pipelines;
 mod rejects;
 mod requests;
 mod runs;
+pub(crate) mod schema;
 mod state;
 mod system;
+mod targets;
 
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -30,10 +34,15 @@ const MAX_BODY_BYTES: usize = 1024 * 1024;
 fn calls(app: &App) -> OpenApiRouter<App> {
     let needs = |role, call| needs(app, role, call);
     OpenApiRouter::new()
-        .routes(needs(Viewer,   routes!(pipelines::list)))       // GET    /pipelines?limit=&cursor=
+        .routes(needs(Viewer,   routes!(pipelines::list)))       // GET    /pipelines?status=&q=&tag=&target=&sort=&limit=&cursor=
         .routes(needs(Admin,    routes!(pipelines::create)))     // POST   /pipelines
         .routes(needs(Viewer,   routes!(pipelines::show)))       // GET    /pipelines/{p}
+        .routes(needs(Admin,    routes!(pipelines::edit)))       // PATCH  /pipelines/{p}
         .routes(needs(Admin,    routes!(pipelines::delete)))     // DELETE /pipelines/{p}
+        .routes(needs(Admin,    routes!(pipelines::update_config)))  // POST /pipelines/{p}/update-config
+        .routes(needs(Operator, routes!(pipelines::reload)))     // POST   /pipelines/{p}/reload-config
+        .routes(needs(Operator, routes!(pipelines::validate_saved))) // POST /pipelines/{p}/validate
+        .routes(needs(Operator, routes!(pipelines::validate)))   // POST   /validate
         .routes(needs(Operator, routes!(requests::enable)))      // POST   /pipelines/{p}/enable
         .routes(needs(Operator, routes!(requests::disable)))     // POST   /pipelines/{p}/disable
         .routes(needs(Operator, routes!(requests::run)))         // POST   /pipelines/{p}/run
@@ -44,14 +53,28 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Viewer,   routes!(state::history)))        // GET    /pipelines/{p}/state/history?limit=
         .routes(needs(Operator, routes!(state::edit)))           // PATCH  /pipelines/{p}/state?dry_run=
         .routes(needs(Operator, routes!(state::reset)))          // POST   /pipelines/{p}/state/reset?dry_run=
-        .routes(needs(Viewer,   routes!(runs::of_pipeline)))     // GET    /pipelines/{p}/runs?limit=
+        .routes(needs(Viewer,   routes!(runs::metrics)))         // GET    /pipelines/{p}/metrics?window=
+        .routes(needs(Viewer,   routes!(runs::of_pipeline)))     // GET    /pipelines/{p}/runs?status=&limit=&cursor=
         .routes(needs(Viewer,   routes!(rejects::list)))         // GET    /pipelines/{p}/rejects?code=&limit=&cursor=
         .routes(needs(Operator, routes!(rejects::acknowledge)))  // POST   /pipelines/{p}/rejects/acknowledge
         .routes(needs(Operator, routes!(rejects::discard)))      // POST   /pipelines/{p}/rejects/discard
         .routes(needs(Operator, routes!(rejects::retry)))        // POST   /pipelines/{p}/rejects/retry
+        .routes(needs(Viewer,   routes!(runs::list)))            // GET    /runs?status=&limit=&cursor=
         .routes(needs(Viewer,   routes!(runs::show)))            // GET    /runs/{id}?wait=
+        .routes(needs(Viewer,   routes!(runs::batches)))         // GET    /runs/{id}/batches?limit=&cursor=
+        .routes(needs(Viewer,   routes!(targets::list)))         // GET    /targets
+        .routes(needs(Viewer,   routes!(targets::show)))         // GET    /targets/{t}
+        .routes(needs(Admin,    routes!(targets::put)))          // PUT    /targets/{t}
+        .routes(needs(Admin,    routes!(targets::delete)))       // DELETE /targets/{t}
+        .routes(needs(Viewer,   routes!(connections::list)))     // GET    /connections
+        .routes(needs(Operator, routes!(connections::test)))     // POST   /connections/{c}/test
         .routes(needs(Viewer,   routes!(system::runners)))       // GET    /runners
         .routes(needs(Operator, routes!(system::drain)))         // POST   /runners/{name}/drain
+        .routes(needs(Operator, routes!(config::plan)))          // POST   /plan
+        .routes(needs(Admin,    routes!(config::apply)))         // POST   /apply
+        .routes(needs(Viewer,   routes!(config::export)))        // GET    /export
+        .routes(needs(Viewer,   routes!(config::json_schema)))   // GET    /config.schema.json
+        .routes(needs(Admin,    routes!(system::audit)))         // GET    /audit?limit=&cursor=
         .routes(needs(Viewer,   routes!(documentation::show)))   // GET    /openapi.json
         .routes(routes!(system::health))                         // GET    /health
         .routes(routes!(system::live))                           // GET    /health/live

@@ -6,44 +6,56 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 
 use super::documentation::{
-    BadBody, InvalidPipeline, InvalidRequest, NameTaken, NoPipeline, NotJson, StillActive, TooLarge,
+    BadBody, BadHeader, BadState, CannotEdit, ConfigMoved, InvalidPipeline, InvalidRequest, NameTaken,
+    NoIfMatch, NoPipeline, NotJson, StillActive, TooLarge,
 };
-use crate::access::Actor;
+use serde_json::{Map, Value};
+use vitrina_store::{Actor, PipelineRecord};
+
 use crate::app::App;
 use crate::error::Result;
-use crate::extract::{Body, PipelinePath};
-use crate::models::{NewPipeline, Page, PipelineDetail, PipelineStatus, PipelineSummary};
-use crate::query::{Nothing, Params, Slice, Wait};
+use crate::extract::{Body, IfMatch, OptionalBody, PipelinePath};
+use crate::models::{
+    Page, PipelineConfig, PipelineConfigPatch, PipelineDetail, PipelineStatus, PipelineSummary, Question,
+    Reloaded, Verdict,
+};
+use crate::query::{DryRun, Nothing, Params, PipelineSlice, Wait};
 use crate::services::{pipelines, runs};
 
-/// Pipelines by name
+/// Pipelines, by name or as asked for
 #[utoipa::path(get, path = "/pipelines", tag = "pipelines", operation_id = "list_pipelines",
-    params(Slice),
+    params(PipelineSlice),
     responses((status = 200, body = Page<PipelineSummary>), InvalidRequest))]
 pub(super) async fn list(
     State(app): State<App>,
-    Params(slice): Params<Slice>,
-) -> Result<Json<Page<PipelineSummary>>> {
-    let (records, next_cursor) = pipelines::list(&app, slice.rows()?, slice.cursor.as_deref()).await?;
-    Ok(Json(Page { next_cursor, ..Page::whole(records) }))
+    Params(slice): Params<PipelineSlice>,
+) -> Result<impl IntoResponse> {
+    let page = app.lookups.pipelines(slice.choice()?).await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], page))
 }
 
 /// Create a pipeline
 ///
-/// All broken rules are reported at once, those of the SQL guard with line and column.
+/// All broken rules are reported at once, those of the SQL guard with line and column. The query is described at its
+/// source. With `dry_run` nothing is saved, and the answer is that of POST /validate.
 #[utoipa::path(post, path = "/pipelines", tag = "pipelines", operation_id = "create_pipeline",
-    request_body = NewPipeline,
+    params(DryRun),
+    request_body = PipelineConfig,
     responses(
+        (status = 200, description = "a dry run", body = Verdict),
         (status = 201, body = PipelineDetail, headers(
             ("location", description = "the pipeline"), ("etag", description = "its version"))),
         BadBody, NameTaken, TooLarge, NotJson, InvalidPipeline))]
 pub(super) async fn create(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Params(Nothing {}): Params<Nothing>,
-    Body(new): Body<NewPipeline>,
+    Params(DryRun { dry_run }): Params<DryRun>,
+    Body(config): Body<PipelineConfig>,
 ) -> Result<Response> {
-    let record = pipelines::create(&app, &actor, new).await?;
+    if dry_run {
+        return Ok(Json(pipelines::validate(&app, &actor, config, None).await?).into_response());
+    }
+    let record = pipelines::create(&app, &actor, config).await?;
     let location = format!("/api/v1/pipelines/{}", record.config.id);
     let headers = [(header::LOCATION, location), (header::ETAG, etag(record.version))];
     Ok((StatusCode::CREATED, headers, Json(PipelineDetail::from(record))).into_response())
@@ -55,20 +67,115 @@ pub(super) async fn create(
     responses((status = 200, body = PipelineDetail, headers(("etag", description = "its version"))), NoPipeline))]
 pub(super) async fn show(State(app): State<App>, PipelinePath(reference): PipelinePath) -> Result<Response> {
     let record = pipelines::find(&app, &reference).await?;
-    Ok(([(header::ETAG, etag(record.version))], Json(PipelineDetail::from(record))).into_response())
+    Ok(shown(record))
+}
+
+fn shown(record: PipelineRecord) -> Response {
+    ([(header::ETAG, etag(record.version))], Json(PipelineDetail::from(record))).into_response()
+}
+
+/// Change a pipeline
+///
+/// A merge-patch (RFC 7396): fields that it names change, null sets back to the default, lists are replaced. While a run
+/// is requested or active only name, description, tags, enabled, schedule, batch_size and limits may change. The version
+/// that the caller has seen is named by `if-match`; `*` is any.
+#[utoipa::path(patch, path = "/pipelines/{p}", tag = "pipelines", operation_id = "edit_pipeline",
+    params(("p" = String, Path, description = "id or name"),
+           ("if-match" = String, Header, description = "the etag of the version that is known, or *")),
+    request_body(content = PipelineConfigPatch, content_type = "application/merge-patch+json"),
+    responses((status = 200, body = PipelineDetail, headers(("etag", description = "its version"))),
+              BadState, NoPipeline, CannotEdit, ConfigMoved, TooLarge, NotJson, InvalidPipeline, NoIfMatch))]
+pub(super) async fn edit(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    PipelinePath(reference): PipelinePath,
+    Params(Nothing {}): Params<Nothing>,
+    version: IfMatch,
+    Body(patch): Body<Map<String, Value>>,
+) -> Result<Response> {
+    let version = version.needed()?;
+    Ok(shown(pipelines::edit(&app, &actor, &reference, &patch, version).await?))
+}
+
+/// Change a pipeline, in whatever version it is
+///
+/// As PATCH, without the need to name a version.
+#[utoipa::path(post, path = "/pipelines/{p}/update-config", tag = "pipelines", operation_id = "update_pipeline_config",
+    params(("p" = String, Path, description = "id or name"),
+           ("if-match" = Option<String>, Header, description = "the etag of the version that is known")),
+    request_body = PipelineConfigPatch,
+    responses((status = 200, body = PipelineDetail, headers(("etag", description = "its version"))),
+              BadState, NoPipeline, CannotEdit, ConfigMoved, TooLarge, NotJson, InvalidPipeline))]
+pub(super) async fn update_config(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    PipelinePath(reference): PipelinePath,
+    Params(Nothing {}): Params<Nothing>,
+    version: IfMatch,
+    Body(patch): Body<Map<String, Value>>,
+) -> Result<Response> {
+    Ok(shown(pipelines::edit(&app, &actor, &reference, &patch, version.given()).await?))
+}
+
+/// Look at the configuration again
+///
+/// Validates it, makes a new version of it that runners use from their next claim, and answers what has changed since
+/// the newest run was asked for.
+#[utoipa::path(post, path = "/pipelines/{p}/reload-config", tag = "pipelines", operation_id = "reload_pipeline_config",
+    params(("p" = String, Path, description = "id or name")),
+    responses((status = 200, body = Reloaded), NoPipeline, InvalidPipeline))]
+pub(super) async fn reload(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    PipelinePath(reference): PipelinePath,
+) -> Result<Json<Reloaded>> {
+    let (record, changed_since_last_run) = pipelines::reload(&app, &actor, &reference).await?;
+    Ok(Json(Reloaded { pipeline: record.into(), changed_since_last_run }))
 }
 
 /// Delete a pipeline with its history
 #[utoipa::path(delete, path = "/pipelines/{p}", tag = "pipelines", operation_id = "delete_pipeline",
-    params(("p" = String, Path, description = "id or name")),
-    responses((status = 204), NoPipeline, StillActive))]
+    params(("p" = String, Path, description = "id or name"),
+           ("if-match" = Option<String>, Header, description = "the etag of the version that is known")),
+    responses((status = 204), BadHeader, NoPipeline, StillActive, ConfigMoved))]
 pub(super) async fn delete(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
+    version: IfMatch,
 ) -> Result<StatusCode> {
-    pipelines::delete(&app, &actor, &reference).await?;
+    pipelines::delete(&app, &actor, &reference, version.given()).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Check a saved pipeline
+///
+/// All findings at once: the rules, the guard, what the source says of the query, and what a runner sees at the target.
+/// A body is a merge-patch that is looked at and not saved.
+#[utoipa::path(post, path = "/pipelines/{p}/validate", tag = "pipelines", operation_id = "validate_pipeline",
+    params(("p" = String, Path, description = "id or name")),
+    request_body = Option<PipelineConfigPatch>,
+    responses((status = 200, body = Verdict), BadBody, NoPipeline, TooLarge, NotJson, InvalidRequest))]
+pub(super) async fn validate_saved(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    PipelinePath(reference): PipelinePath,
+    OptionalBody(patch): OptionalBody<Map<String, Value>>,
+) -> Result<Json<Verdict>> {
+    Ok(Json(pipelines::validate_saved(&app, &actor, &reference, &patch).await?))
+}
+
+/// Check a pipeline that is not saved
+#[utoipa::path(post, path = "/validate", tag = "pipelines", operation_id = "validate",
+    request_body = Question,
+    responses((status = 200, body = Verdict), BadBody, TooLarge, NotJson, InvalidRequest))]
+pub(super) async fn validate(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    Params(Nothing {}): Params<Nothing>,
+    Body(Question { pipeline, target }): Body<Question>,
+) -> Result<Json<Verdict>> {
+    Ok(Json(pipelines::validate(&app, &actor, pipeline, target).await?))
 }
 
 /// How a pipeline stands

@@ -6,7 +6,8 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 
 use super::documentation::{BadBody, CannotRetry, InvalidRequest, NoPipeline, NotJson, TooLarge};
-use crate::access::Actor;
+use vitrina_store::Actor;
+
 use crate::app::App;
 use crate::error::Result;
 use crate::extract::{OptionalBody, PipelinePath};

@@ -10,7 +10,8 @@ use super::documentation::{
     BadBody, BadRun, CannotCancel, CannotPause, CannotRun, InvalidRequest, InvalidRun, NoPipeline, NotJson,
     TooLarge,
 };
-use crate::access::Actor;
+use vitrina_store::Actor;
+
 use crate::app::App;
 use crate::error::Result;
 use crate::extract::{IdempotencyKey, OptionalBody, PipelinePath};

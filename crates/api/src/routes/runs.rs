@@ -2,25 +2,64 @@
 
 use axum::Json;
 use axum::extract::State;
+use vitrina_store::PipelineRef;
 
 use super::documentation::{InvalidRequest, NoPipeline, NoRun};
 use crate::app::App;
 use crate::error::Result;
 use crate::extract::{PipelinePath, RunPath};
-use crate::models::{Page, Run, RunDetail};
-use crate::query::{Limit, Params, Wait};
+use crate::models::{Batch, Page, Run, RunDetail, RunMetrics};
+use crate::query::{NumberedSlice, Params, RunSlice, Wait, Window, run_cursor};
 use crate::services::runs;
 
 /// A pipeline's runs, newest first
 #[utoipa::path(get, path = "/pipelines/{p}/runs", tag = "runs", operation_id = "list_pipeline_runs",
-    params(("p" = String, Path, description = "id or name"), Limit),
+    params(("p" = String, Path, description = "id or name"), RunSlice),
     responses((status = 200, body = Page<Run>), NoPipeline, InvalidRequest))]
 pub(super) async fn of_pipeline(
     State(app): State<App>,
     PipelinePath(reference): PipelinePath,
-    Params(limit): Params<Limit>,
+    Params(slice): Params<RunSlice>,
 ) -> Result<Json<Page<Run>>> {
-    Ok(Json(Page::whole(runs::of_pipeline(&app, &reference, limit.rows()?).await?)))
+    page(&app, Some(&reference), &slice).await
+}
+
+/// The runs of all pipelines, newest first
+#[utoipa::path(get, path = "/runs", tag = "runs", operation_id = "list_runs",
+    params(RunSlice),
+    responses((status = 200, body = Page<Run>), InvalidRequest))]
+pub(super) async fn list(State(app): State<App>, Params(slice): Params<RunSlice>) -> Result<Json<Page<Run>>> {
+    page(&app, None, &slice).await
+}
+
+async fn page(app: &App, pipeline: Option<&PipelineRef>, slice: &RunSlice) -> Result<Json<Page<Run>>> {
+    let (records, next) = runs::list(app, pipeline, slice.status, slice.after()?, slice.rows()?).await?;
+    Ok(Json(Page { next_cursor: next.as_ref().map(run_cursor), ..Page::whole(records) }))
+}
+
+/// The committed batches of a run, in their order
+#[utoipa::path(get, path = "/runs/{id}/batches", tag = "runs", operation_id = "list_run_batches",
+    params(("id" = Uuid, Path), NumberedSlice),
+    responses((status = 200, body = Page<Batch>), NoRun, InvalidRequest))]
+pub(super) async fn batches(
+    State(app): State<App>,
+    RunPath(id): RunPath,
+    Params(slice): Params<NumberedSlice>,
+) -> Result<Json<Page<Batch>>> {
+    let (records, next) = runs::batches(&app, id, slice.cursor.unwrap_or(0), slice.rows()?).await?;
+    Ok(Json(Page { next_cursor: next.map(|id| id.to_string()), ..Page::whole(records) }))
+}
+
+/// The runs of a pipeline over a window of time, taken together
+#[utoipa::path(get, path = "/pipelines/{p}/metrics", tag = "runs", operation_id = "get_pipeline_metrics",
+    params(("p" = String, Path, description = "id or name"), Window),
+    responses((status = 200, body = RunMetrics), NoPipeline, InvalidRequest))]
+pub(super) async fn metrics(
+    State(app): State<App>,
+    PipelinePath(reference): PipelinePath,
+    Params(window): Params<Window>,
+) -> Result<Json<RunMetrics>> {
+    Ok(Json(runs::metrics(&app, &reference, window.seconds()?).await?))
 }
 
 /// A run with its attempts

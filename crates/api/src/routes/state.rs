@@ -4,14 +4,13 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use vitrina_store::{PipelineRef, StateRecord};
+use vitrina_store::{Actor, PipelineRef, StateRecord};
 
 use super::documentation::{
     BadState, CannotChangeState, InvalidRequest, InvalidState, NoIfMatch, NoPipeline, NotJson, StateMoved,
     TooLarge,
 };
 use super::pipelines::etag;
-use crate::access::Actor;
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::extract::{Body, IfMatch, PipelinePath};
@@ -54,7 +53,7 @@ pub(super) async fn edit(
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     Params(DryRun { dry_run }): Params<DryRun>,
-    IfMatch(version): IfMatch,
+    version: IfMatch,
     Body(edit): Body<StateEdit>,
 ) -> Result<Response> {
     change(&app, &actor, &reference, Wish::Edit(edit), version, dry_run).await
@@ -73,7 +72,7 @@ pub(super) async fn reset(
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     Params(DryRun { dry_run }): Params<DryRun>,
-    IfMatch(version): IfMatch,
+    version: IfMatch,
 ) -> Result<Response> {
     change(&app, &actor, &reference, Wish::Reset, version, dry_run).await
 }
@@ -83,14 +82,15 @@ async fn change(
     actor: &Actor,
     reference: &PipelineRef,
     wish: Wish,
-    version: Option<i64>,
+    version: IfMatch,
     dry_run: bool,
 ) -> Result<Response> {
     if dry_run {
-        let forecast = state::forecast(app, reference, wish, version).await?;
+        let forecast = state::forecast(app, reference, wish, version.given()).await?;
         return Ok(Json(StateAnswer::Forecast(forecast)).into_response());
     }
-    let version = version.ok_or(Error::NoIfMatch)?;
+    // A checkpoint is never changed unseen.
+    let version = version.given().ok_or(Error::NoIfMatch)?;
     Ok(answer(state::change(app, actor, reference, wish, version).await?))
 }
 

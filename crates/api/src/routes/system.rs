@@ -5,12 +5,14 @@ use axum::http::StatusCode;
 use axum::response::Html;
 use axum::{Extension, Json};
 
-use super::documentation::{NoRunner, RunnerGone};
-use crate::access::Actor;
+use super::documentation::{InvalidRequest, NoRunner, RunnerGone};
+use vitrina_store::Actor;
+
 use crate::app::App;
 use crate::error::Result;
 use crate::extract::RunnerPath;
-use crate::models::{Health, Live, Page, Runner, Version};
+use crate::models::{AuditEntry, Health, Live, Page, Runner, Version};
+use crate::query::{NumberedSlice, Params};
 use crate::services::system;
 
 /// For whoever opens the address in a browser; no call of the API.
@@ -41,13 +43,28 @@ pub(super) async fn drain(
     Ok((StatusCode::ACCEPTED, Json(runner.into())))
 }
 
-/// Does the meta-store answer, and who is there to work?
+/// Who changed what, newest first
+#[utoipa::path(get, path = "/audit", tag = "system", operation_id = "list_audit",
+    params(NumberedSlice),
+    responses((status = 200, body = Page<AuditEntry>), InvalidRequest))]
+pub(super) async fn audit(
+    State(app): State<App>,
+    Params(slice): Params<NumberedSlice>,
+) -> Result<Json<Page<AuditEntry>>> {
+    let (records, next) = system::audit(&app, slice.cursor, slice.rows()?).await?;
+    Ok(Json(Page { next_cursor: next.map(|id| id.to_string()), ..Page::whole(records) }))
+}
+
+/// How is the installation?
+///
+/// The meta-store and the sources are asked; of targets and runners the runners' own words are told. Only an
+/// installation without its meta-store is 503: what else is wrong is `degraded`.
 #[utoipa::path(get, path = "/health", tag = "system", operation_id = "health",
     responses((status = 200, body = Health), (status = 503, description = "the meta-store does not answer", body = Health)))]
 pub(super) async fn health(State(app): State<App>) -> (StatusCode, Json<Health>) {
     let health = system::health(&app).await;
-    let status = if health.status == "ok" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(health))
+    let away = health.status == "unavailable";
+    (if away { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }, Json(health))
 }
 
 /// Does this process answer?
@@ -61,8 +78,10 @@ pub(super) async fn live() -> Json<Live> {
 #[utoipa::path(get, path = "/health/ready", tag = "system", operation_id = "health_ready",
     responses((status = 200, body = Live), (status = 503, description = "the meta-store does not answer", body = Live)))]
 pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Live>) {
-    let (code, Json(health)) = health(State(app)).await;
-    (code, Json(Live { status: health.status }))
+    match system::ready(&app).await {
+        true => (StatusCode::OK, Json(Live { status: "ok" })),
+        false => (StatusCode::SERVICE_UNAVAILABLE, Json(Live { status: "unavailable" })),
+    }
 }
 
 /// What runs here

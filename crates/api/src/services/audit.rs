@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 use vitrina_core::PipelineId;
+use vitrina_store::{Actor, Change};
 
-use crate::access::Actor;
 use crate::app::App;
+use crate::error::Result;
 
 impl App {
     /// The change is made already: when its row cannot be written, the log keeps it instead.
@@ -27,10 +28,16 @@ impl App {
         before: Option<Value>,
         after: Option<Value>,
     ) {
-        let Actor { name: actor, request_id } = actor;
-        tracing::info!(actor, action, subject, "changed");
-        if let Err(error) = self.store.audit(actor, request_id, action, subject, before, after).await {
-            tracing::error!(%error, actor, action, subject, "the audit misses this change");
+        tracing::info!(actor = actor.name, action, subject, "changed");
+        if let Err(error) = self.store.audit(actor, action, subject, before, after).await {
+            tracing::error!(%error, actor = actor.name, action, subject, "the audit misses this change");
         }
+    }
+
+    /// Changes of the configuration, with the audit in their transaction.
+    pub(super) async fn configure(&self, actor: &Actor, changes: &[Change]) -> Result<()> {
+        self.store.configure(changes, actor).await?;
+        tracing::info!(actor = actor.name, changes = changes.len(), "configured");
+        Ok(())
     }
 }

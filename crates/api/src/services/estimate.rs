@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use secrecy::ExposeSecret;
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 use vitrina_core::{Capture, Checkpoint, Mode, Pipeline};
 use vitrina_guard::From;
 
 use crate::SourceConnection;
 use crate::app::App;
+
+use super::source;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -40,22 +40,13 @@ fn bound(pipeline: &Pipeline, checkpoint: &Checkpoint) -> Result<Option<String>,
     }
 }
 
-/// What the source says stays here: of its text only the SQLSTATE is told.
+/// Of the source's text only the SQLSTATE is told.
 async fn ask(connection: &SourceConnection, sql: &str, from: Option<From<'_>>) -> Result<u64, String> {
-    let config = vitrina_guard::address(connection.url.expose_secret());
-    let mut config = config.ok_or("the url of the source is no Postgres URL")?;
-    config.application_name("vitrina/estimate").connect_timeout(PATIENCE);
-    let connected = vitrina_guard::connect(&mut config).await;
-    let (client, driver) = connected.map_err(|_| "the source cannot be reached")?;
-    let mut session = JoinSet::new();
-    session.spawn(driver);
-    let estimated = match client.batch_execute("set default_transaction_read_only = on").await {
-        Ok(()) => vitrina_guard::estimate(&client, sql, from).await,
-        Err(error) => Err(error),
-    };
-    let rows = estimated.map_err(|error| match error.code() {
-        Some(state) => format!("the source refuses to plan the query (SQLSTATE {})", state.code()),
-        None => "the connection to the source is lost".to_owned(),
-    })?;
+    let session = source::open(connection, "estimate").await?;
+    let rows =
+        vitrina_guard::estimate(&session.client, sql, from).await.map_err(|error| match error.code() {
+            Some(state) => format!("the source refuses to plan the query (SQLSTATE {})", state.code()),
+            None => "the connection to the source is lost".to_owned(),
+        })?;
     rows.ok_or_else(|| "the source answers with no plan".to_owned())
 }

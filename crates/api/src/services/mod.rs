@@ -1,12 +1,20 @@
 //! The rules of the control plane. No HTTP above the error type, no SQL: what may happen to a
 //! pipeline is `Lifecycle`'s to say, and how it is stored the store's.
 
+mod asking;
 mod audit;
+mod checks;
+pub(crate) mod connections;
 mod estimate;
 pub(crate) mod pipelines;
+pub(crate) mod plans;
 pub(crate) mod rejects;
 pub(crate) mod requests;
 mod rules;
 pub(crate) mod runs;
+mod source;
 pub(crate) mod state;
 pub(crate) mod system;
+pub(crate) mod targets;
+
+pub(crate) use source::answers as source_answers;

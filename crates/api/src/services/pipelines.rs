@@ -1,63 +1,134 @@
-//! Pipelines as they are configured.
+//! Pipelines as they are configured: found, created, edited, deleted, validated.
 
-use serde_json::json;
-use vitrina_core::Pipeline;
-use vitrina_store::{PipelineRecord, PipelineRef};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+use vitrina_core::{Pipeline, PipelineId, TargetName};
+use vitrina_store::{Actor, Change, Error as StoreError, PipelineRecord, PipelineRef};
 
-use crate::access::Actor;
 use crate::app::App;
 use crate::error::{Error, Result};
-use crate::models::NewPipeline;
+use crate::extract::read_value;
+use crate::models::{PipelineConfig, TargetConfig, Verdict};
 
-use super::rules;
+use super::checks;
 
-/// At most `rows` pipelines after the one that `cursor` names, and the cursor of what follows them.
-pub(crate) async fn list(
-    app: &App,
-    rows: usize,
-    cursor: Option<&str>,
-) -> Result<(Vec<PipelineRecord>, Option<String>)> {
-    let mut records = app.store.pipelines().await?;
-    // The database's collation may order otherwise, and a cursor must hold when its pipeline is gone.
-    records.sort_by(|one, other| one.config.name.cmp(&other.config.name));
-    records.retain(|record| cursor.is_none_or(|cursor| record.config.name.as_str() > cursor));
-    let more = records.len() > rows;
-    records.truncate(rows);
-    let next = records.last().filter(|_| more).map(|record| record.config.name.clone());
-    Ok((records, next))
-}
+/// How often an edit that names no version begins anew because of somebody else's.
+const ATTEMPTS: usize = 5;
 
 pub(crate) async fn find(app: &App, reference: &PipelineRef) -> Result<PipelineRecord> {
     Ok(app.store.pipeline(reference).await?)
 }
 
-pub(crate) async fn create(app: &App, actor: &Actor, new: NewPipeline) -> Result<PipelineRecord> {
-    let pipeline = judge(app, new).await?;
-    let record = app.store.create_pipeline(&pipeline).await?;
-    app.audit(actor, "pipeline.create", pipeline.id, None, Some(json!(pipeline))).await;
-    Ok(record)
+pub(crate) async fn create(app: &App, actor: &Actor, config: PipelineConfig) -> Result<PipelineRecord> {
+    let id = new_id();
+    let pipeline = checks::examine(app, config, id).await?.sound()?;
+    app.configure(actor, &[Change::CreatePipeline(pipeline)]).await?;
+    find(app, &PipelineRef::Id(id)).await
 }
 
-/// The pipeline to be, when no rule speaks against it. The guard's parser may take its time.
-async fn judge(app: &App, new: NewPipeline) -> Result<Pipeline> {
-    let rules = app.rules.clone();
-    let judged = tokio::task::spawn_blocking(move || {
-        let order = new.task_order();
-        let pipeline = new.into_pipeline();
-        let faults = rules::faults(&pipeline, &order, &rules);
-        if faults.is_empty() { Ok(pipeline) } else { Err(Error::InvalidPipeline(faults)) }
-    });
-    judged.await.map_err(|_| Error::Internal("the rules panicked"))?
-}
-
-pub(crate) async fn delete(app: &App, actor: &Actor, reference: &PipelineRef) -> Result<()> {
-    let record = app.store.pipeline(reference).await?;
-    let id = record.config.id;
-    if !app.store.delete_pipeline(id).await? {
-        // Active, or deleted by someone else meanwhile, which this look tells.
-        app.store.pipeline(&PipelineRef::Id(id)).await?;
-        return Err(Error::StillActive);
+/// A merge-patch (RFC 7396): what it names changes, null sets back to the default, and the rest stays. `version` is the
+/// one that the caller has seen; without one the newest counts.
+pub(crate) async fn edit(
+    app: &App,
+    actor: &Actor,
+    reference: &PipelineRef,
+    patch: &Map<String, Value>,
+    version: Option<i64>,
+) -> Result<PipelineRecord> {
+    for _ in 0..ATTEMPTS {
+        let before = find(app, reference).await?;
+        if let Some(seen) = version.filter(|seen| *seen != before.version) {
+            tracing::debug!(seen, current = before.version, "an edit of an older version");
+            return Err(StoreError::VersionMoved { current: before.version }.into());
+        }
+        let id = before.config.id;
+        let after = patched(app, before.config, patch).await?;
+        let change = Change::EditPipeline { after, version: before.version };
+        match app.configure(actor, &[change]).await {
+            Err(Error::Store(error)) if version.is_none() && is_race(&error) => {}
+            edited => {
+                edited?;
+                return find(app, &PipelineRef::Id(id)).await;
+            }
+        }
     }
-    app.audit(actor, "pipeline.delete", id, Some(json!(record.config)), None).await;
-    Ok(())
+    Err(StoreError::Unanswered.into())
+}
+
+fn is_race(error: &StoreError) -> bool {
+    matches!(error, StoreError::VersionMoved { .. })
+}
+
+/// What an edit would save, when nothing speaks against it.
+async fn patched(app: &App, before: Pipeline, patch: &Map<String, Value>) -> Result<Pipeline> {
+    let id = before.id;
+    checks::examine(app, merged(before, patch)?, id).await?.sound()
+}
+
+fn merged(before: Pipeline, patch: &Map<String, Value>) -> Result<PipelineConfig> {
+    let written = serde_json::to_value(PipelineConfig::from(before));
+    let mut document = written.map_err(|_| Error::Internal("a configuration cannot be written"))?;
+    for (field, value) in patch {
+        match value {
+            Value::Null => document.as_object_mut().map(|fields| fields.remove(field)),
+            value => document.as_object_mut().map(|fields| fields.insert(field.clone(), value.clone())),
+        };
+    }
+    read_value(document)
+}
+
+pub(crate) async fn delete(
+    app: &App,
+    actor: &Actor,
+    reference: &PipelineRef,
+    version: Option<i64>,
+) -> Result<()> {
+    let id = find(app, reference).await?.config.id;
+    app.configure(actor, &[Change::DeletePipeline { id, version }]).await
+}
+
+/// A configuration that is not saved.
+pub(crate) async fn validate(
+    app: &App,
+    actor: &Actor,
+    config: PipelineConfig,
+    target: Option<TargetConfig>,
+) -> Result<Verdict> {
+    let name = config.target_table.parse::<TargetName>();
+    // A name that is none is found by the rules.
+    let target = target.zip(name.ok()).map(|(target, name)| target.into_target(&name));
+    Ok(checks::examine_deeply(app, actor, config, target, new_id()).await?.into())
+}
+
+/// A saved one, with what a patch would change in it.
+pub(crate) async fn validate_saved(
+    app: &App,
+    actor: &Actor,
+    reference: &PipelineRef,
+    patch: &Map<String, Value>,
+) -> Result<Verdict> {
+    let saved = find(app, reference).await?.config;
+    let id = saved.id;
+    Ok(checks::examine_deeply(app, actor, merged(saved, patch)?, None, id).await?.into())
+}
+
+/// Looks at the configuration again, makes a new version of it, and answers in which fields it differs from what the
+/// newest run worked on.
+pub(crate) async fn reload(
+    app: &App,
+    actor: &Actor,
+    reference: &PipelineRef,
+) -> Result<(PipelineRecord, Option<Vec<String>>)> {
+    let saved = find(app, reference).await?.config;
+    let (id, config) = (saved.id, PipelineConfig::from(saved));
+    checks::examine(app, config, id).await?.sound()?;
+    let record = app.store.raise_version(id).await?;
+    let last = app.store.last_snapshot(id).await?;
+    app.audit(actor, "pipeline.reload", id, None, None).await;
+    let changed = last.map(|last| last.differences(&record.config));
+    Ok((record, changed))
+}
+
+fn new_id() -> PipelineId {
+    PipelineId(Uuid::now_v7())
 }

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 use vitrina_core::{OnActive, PipelineId};
-use vitrina_store::{PipelineRef, RejectChoice, RejectCursor, RejectGroup, RejectRecord, RunRequest};
+use vitrina_store::{Actor, PipelineRef, RejectChoice, RejectCursor, RejectGroup, RejectRecord, RunRequest};
 
-use crate::access::Actor;
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::models::{MOST_KEYS, RetryAccepted};

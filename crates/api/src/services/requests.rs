@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 use vitrina_core::{CursorRange, Decision, Event, Lifecycle, Mode, OnActive, Pipeline, PipelineId, Refusal};
-use vitrina_store::{Error as StoreError, PipelineRef, RunRecord, RunRequest, StepDone};
+use vitrina_store::{Actor, Error as StoreError, PipelineRef, RunRecord, RunRequest, StepDone};
 
-use crate::access::Actor;
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::models::{Key, RunAccepted, RunOrder};

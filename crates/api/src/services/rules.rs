@@ -81,7 +81,7 @@ fn table_faults(pointer: &str, table: Option<&str>, schemas: &[String]) -> Vec<F
     findings.into_iter().map(|finding| fault(pointer, finding)).collect()
 }
 
-fn fault(pointer: &str, finding: Finding) -> Fault {
+pub(super) fn fault(pointer: &str, finding: Finding) -> Fault {
     let fault = Fault::new(pointer, finding.code, &finding.message).at(finding.line, finding.column);
     Fault { hint: finding.hint, ..fault }
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use vitrina_core::RunId;
-use vitrina_store::{AttemptRecord, PipelineRef, RunRecord};
+use vitrina_core::{RunId, RunStatus};
+use vitrina_store::{AttemptRecord, BatchRecord, PipelineRef, RunChoice, RunCursor, RunRecord};
 
 use crate::app::App;
 use crate::error::{Error, Result};
-use crate::models::PipelineStatus;
+use crate::models::{PipelineStatus, RunMetrics};
 
 /// The status as it is, or as soon as it differs from what the caller knows.
 pub(crate) async fn status(
@@ -19,7 +19,7 @@ pub(crate) async fn status(
     let mut watch = app.watch(wait);
     let mut known = known.map(str::to_owned);
     loop {
-        let status = PipelineStatus::from(app.store.pipeline(reference).await?);
+        let status = PipelineStatus::from(app.lookups.pipeline(reference).await?.as_ref().clone());
         let changed = *known.get_or_insert_with(|| status.etag()) != status.etag();
         if changed || !watch.next().await {
             return Ok(status);
@@ -27,10 +27,51 @@ pub(crate) async fn status(
     }
 }
 
-/// Newest first.
-pub(crate) async fn of_pipeline(app: &App, reference: &PipelineRef, limit: u32) -> Result<Vec<RunRecord>> {
-    let id = app.store.pipeline(reference).await?.config.id;
-    Ok(app.store.runs(id, i64::from(limit)).await?)
+/// Newest first, of one pipeline or of all, and where the next page begins.
+pub(crate) async fn list(
+    app: &App,
+    reference: Option<&PipelineRef>,
+    status: Option<RunStatus>,
+    after: Option<RunCursor>,
+    rows: i64,
+) -> Result<(Vec<RunRecord>, Option<RunCursor>)> {
+    let pipeline = match reference {
+        Some(reference) => Some(app.lookups.pipeline(reference).await?.config.id),
+        None => None,
+    };
+    let choice = RunChoice { pipeline, status };
+    let mut records = app.store.runs(choice, after.as_ref(), rows + 1).await?;
+    let more = cut(&mut records, rows);
+    let next = records.last().filter(|_| more).map(RunCursor::from);
+    Ok((records, next))
+}
+
+/// In the order they were committed, and the last one's number where more follow.
+pub(crate) async fn batches(
+    app: &App,
+    id: RunId,
+    after: i64,
+    rows: i64,
+) -> Result<(Vec<BatchRecord>, Option<i64>)> {
+    find(app, id).await?;
+    let mut records = app.store.batches(id, after, rows + 1).await?;
+    let more = cut(&mut records, rows);
+    let next = records.last().filter(|_| more).map(|batch| batch.id);
+    Ok((records, next))
+}
+
+/// Of the runs that were asked for within the window.
+pub(crate) async fn metrics(app: &App, reference: &PipelineRef, seconds: i64) -> Result<RunMetrics> {
+    let id = app.lookups.pipeline(reference).await?.config.id;
+    Ok(RunMetrics::new(seconds, app.store.run_figures(id, seconds).await?))
+}
+
+/// One more than the page was read; answers whether it was there.
+pub(super) fn cut<T>(records: &mut Vec<T>, rows: i64) -> bool {
+    let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+    let more = records.len() > rows;
+    records.truncate(rows);
+    more
 }
 
 /// The run as it is, or as soon as it is closed.

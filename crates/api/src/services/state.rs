@@ -3,9 +3,8 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use vitrina_core::{Capture, Checkpoint, Pipeline, Position};
-use vitrina_store::{CheckpointRecord, PipelineRef, StateChange, StateRecord};
+use vitrina_store::{Actor, CheckpointRecord, PipelineRef, StateChange, StateRecord};
 
-use crate::access::Actor;
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::models::{NewPosition, StateEdit, StateForecast};

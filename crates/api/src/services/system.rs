@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use vitrina_store::RunnerRecord;
+use vitrina_store::{Actor, AuditRecord, RunnerRecord};
 
-use crate::access::Actor;
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::models::{Health, RunnerPulse};
+
+use super::runs::cut;
 
 /// A probe that waits longer is as good as unanswered.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -28,19 +29,47 @@ pub(crate) async fn drain(app: &App, actor: &Actor, name: &str) -> Result<Runner
     Ok(asked)
 }
 
-/// Reads the runners' heartbeats, which is also the question to the meta-store.
-pub(crate) async fn health(app: &App) -> Health {
-    match tokio::time::timeout(PATIENCE, app.store.runners()).await {
-        Ok(Ok(runners)) => {
-            let pulse = |runner: RunnerRecord| RunnerPulse { name: runner.name, alive: runner.alive };
-            Health { status: "ok", meta_store: "ok", runners: runners.into_iter().map(pulse).collect() }
-        }
-        Ok(Err(error)) => unavailable(&error.to_string()),
-        Err(_) => unavailable("no answer in time"),
-    }
+/// Newest first, and the last one's number where more follow.
+pub(crate) async fn audit(
+    app: &App,
+    before: Option<i64>,
+    rows: i64,
+) -> Result<(Vec<AuditRecord>, Option<i64>)> {
+    let mut records = app.store.audit_rows(before, rows + 1).await?;
+    let more = cut(&mut records, rows);
+    let next = records.last().filter(|_| more).map(|record| record.id);
+    Ok((records, next))
 }
 
-fn unavailable(reason: &str) -> Health {
+/// Can this server answer calls? The meta-store is asked.
+pub(crate) async fn ready(app: &App) -> bool {
+    living_and_dead(app).await.is_some()
+}
+
+/// Reads the runners' heartbeats, which is also the question to the meta-store, and asks the sources.
+pub(crate) async fn health(app: &App) -> Health {
+    let Some(runners) = living_and_dead(app).await else {
+        let (status, meta_store) = ("unavailable", "unavailable");
+        return Health { status, meta_store, sources: Vec::new(), runners: Vec::new() };
+    };
+    let sources = app.pulses.sources(&app.rules).await;
+    let sound =
+        runners.iter().any(|runner| runner.alive) && sources.iter().all(|source| source.problem.is_none());
+    let status = if sound { "ok" } else { "degraded" };
+    Health { status, meta_store: "ok", sources, runners: runners.into_iter().map(pulse).collect() }
+}
+
+fn pulse(runner: RunnerRecord) -> RunnerPulse {
+    let problems = runner.health.into_iter().filter_map(|(name, problem)| Some((name, problem?))).collect();
+    RunnerPulse { name: runner.name, alive: runner.alive, problems }
+}
+
+async fn living_and_dead(app: &App) -> Option<Vec<RunnerRecord>> {
+    let reason = match tokio::time::timeout(PATIENCE, app.store.runners()).await {
+        Ok(Ok(runners)) => return Some(runners),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "no answer in time".to_owned(),
+    };
     tracing::warn!(reason, "the meta-store does not answer");
-    Health { status: "unavailable", meta_store: "unavailable", runners: Vec::new() }
+    None
 }

@@ -26,8 +26,8 @@ async fn missing_and_invalid_tokens_are_answered_alike() {
 async fn a_role_may_do_what_it_is_for_and_no_more() {
     let app = App::start_with(Some(ADMIN)).await;
     app.create_pipeline("films").await;
-    app.store.put_token("looker", Role::Viewer, "v").await.unwrap();
-    app.store.put_token("doer", Role::Operator, "o").await.unwrap();
+    app.store.put_token("looker", Role::Viewer, "v", None).await.unwrap();
+    app.store.put_token("doer", Role::Operator, "o", None).await.unwrap();
     let calls = [
         (Method::GET, "/pipelines/films", 0),
         (Method::GET, "/pipelines/films/state", 0),
@@ -110,7 +110,7 @@ async fn an_open_server_keeps_foreign_pages_out() {
 async fn the_first_token_closes_an_open_server_at_once() {
     let app = App::start().await;
     app.get("/pipelines").await.assert(200);
-    app.store.put_token("someone", Role::Viewer, "secret").await.unwrap();
+    app.store.put_token("someone", Role::Viewer, "secret", None).await.unwrap();
     app.get("/pipelines").await.assert_problem(401, "access.unauthorized");
 }
 

@@ -12,7 +12,12 @@ use vitrina_core::Backfill;
 use vitrina_store::{Claim, RunnerAbilities, Store};
 use vitrina_testbed::Database;
 
-pub(crate) const QUERY: &str = "select id, title from content.film_work";
+pub(crate) const QUERY: &str = "select id, title, modified from content.film_work";
+
+/// What the queries of the tests read.
+const SOURCE: &str = "create schema content; create schema ugc; create schema auth;
+    create table content.film_work (id bigint primary key, title text, n bigint, modified timestamptz not null default now());
+    create table auth.users (id bigint primary key, secret text)";
 
 pub(crate) struct App {
     /// Before the database, so that the server is gone when it is dropped.
@@ -73,6 +78,7 @@ pub(crate) fn settings(listen: &str, admin_token: Option<&str>) -> ApiSettings {
         listen: listen.parse().unwrap(),
         allowed_targets: Default::default(),
         admin_token: admin_token.map(Into::into),
+        rate_limit: 0,
         source_connections: BTreeMap::from([("source".to_owned(), cinema)]),
     }
 }
@@ -91,6 +97,7 @@ impl App {
     pub(crate) async fn start_with(admin_token: Option<&str>) -> Self {
         let database = Database::fresh().await;
         let store = migrated(&database).await;
+        database.execute(SOURCE).await;
         let server_store = Store::connect(database.url(), "vitrina-api", 10).await.unwrap();
         let mut settings = settings("127.0.0.1:0", admin_token);
         settings.source_connections.get_mut("source").unwrap().url = database.url().into();
@@ -132,6 +139,15 @@ impl App {
 
     pub(crate) async fn delete(&self, path: &str) -> Answer {
         send(self.request(Method::DELETE, path)).await
+    }
+
+    pub(crate) async fn put_json(&self, path: &str, body: &Value) -> Answer {
+        send(self.request(Method::PUT, path).json(body)).await
+    }
+
+    /// `version` is that of the header `if-match`.
+    pub(crate) async fn patch(&self, path: &str, version: &str, body: &Value) -> Answer {
+        send(self.request(Method::PATCH, path).header("if-match", version).json(body)).await
     }
 
     pub(crate) async fn create_pipeline(&self, name: &str) -> Answer {

@@ -121,7 +121,7 @@ async fn an_unknown_method_is_405_and_lists_the_known_ones() {
 async fn an_unknown_path_is_404_and_never_a_redirect() {
     let app = App::start().await;
     for path in
-        ["/docs", "/nothing", "/api/v1", "/api/v2/pipelines", "/pipelines/x/metrics", "/pipelines/x/y/z"]
+        ["/docs", "/nothing", "/api/v1", "/api/v2/pipelines", "/pipelines/x/figures", "/pipelines/x/y/z"]
     {
         app.get(path).await.assert_problem(404, "path.not_found");
     }
@@ -140,7 +140,8 @@ async fn the_character_nul_is_the_callers_error() {
 }
 
 #[rstest]
-#[case("/pipelines?status=FAILED", "status")]
+#[case("/pipelines?colour=red", "colour")]
+#[case("/pipelines?status=BUSY", "status")]
 #[case("/pipelines?limit=0", "limit")]
 #[case("/pipelines?limit=501", "limit")]
 #[case("/pipelines/films/status?wait=61", "wait")]
@@ -156,10 +157,10 @@ async fn a_parameter_that_cannot_be_honoured_is_an_error(#[case] path: &str, #[c
 }
 
 #[tokio::test]
-async fn a_dry_run_that_does_not_exist_creates_nothing() {
+async fn a_parameter_that_does_not_exist_keeps_a_call_from_doing_anything() {
     let app = App::start().await;
     let body = json!({"name": "x", "target_table": "analytics.x", "source_query": QUERY});
-    app.post_json("/pipelines?dry_run=true", &body).await.assert_problem(422, "request.invalid");
+    app.post_json("/pipelines?dryrun=true", &body).await.assert_problem(422, "request.invalid");
     app.get("/pipelines/x").await.assert(404);
 }
 

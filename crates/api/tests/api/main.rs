@@ -6,12 +6,16 @@
 mod access;
 mod app;
 mod backfills;
+mod editing;
 mod errors;
+mod listing;
 mod openapi;
 mod pipelines;
+mod plans;
 mod rejects;
 mod requests;
 mod runs;
 mod start;
 mod state;
 mod system;
+mod targets;

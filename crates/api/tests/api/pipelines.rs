@@ -114,7 +114,8 @@ async fn the_list_comes_in_pages_that_hold_when_a_pipeline_goes() {
     assert_eq!(second, "c");
     let (last, end) = page(format!("limit=1&cursor={}", cursor.unwrap())).await;
     assert_eq!((last.as_str(), end), ("фильмы", None));
-    assert_eq!(page("cursor=фильмы".to_owned()).await, (String::new(), None));
+    assert_eq!(page("cursor=фильмы~фильмы".to_owned()).await, (String::new(), None));
+    app.get("/pipelines?cursor=фильмы").await.assert_problem(422, "request.invalid");
 }
 
 #[tokio::test]

@@ -13,8 +13,7 @@ async fn read() -> App {
     let app = App::start().await;
     app.database
         .execute(
-            "create schema content; create table content.film_work (id int primary key, n int);
-             insert into content.film_work select n, n from generate_series(1, 1000) n; analyze content.film_work",
+            "insert into content.film_work (id, n) select n, n from generate_series(1, 1000) n; analyze content.film_work",
         )
         .await;
     let body = json!({"name": "films", "target_table": "analytics.film_dim", "mode": "incremental",

@@ -1,5 +1,7 @@
 //! Health, runners, version (R-API-6): asked, never assumed.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 use vitrina_store::RunnerAbilities;
 use vitrina_testbed::Database;
@@ -9,13 +11,18 @@ use crate::app::App;
 #[tokio::test]
 async fn health_asks_the_meta_store_and_names_the_runners() {
     let app = App::start().await;
+    assert_eq!(app.get("/health").await.assert(200).body["status"], "degraded", "nobody works");
     let runner = RunnerAbilities { name: "r1".to_owned(), ..Default::default() };
     app.store.announce(&runner, 4).await.unwrap();
+    let health = BTreeMap::from([("search".to_owned(), Some("unreachable")), ("marts".to_owned(), None)]);
+    app.store.note_health("r1", &health).await.unwrap();
     let answer = app.get("/health").await.assert(200);
-    let expected = json!({"status": "ok", "meta_store": "ok", "runners": [{"name": "r1", "alive": true}]});
+    let expected = json!({"status": "ok", "meta_store": "ok", "sources": [{"connection": "source", "problem": null}],
+                          "runners": [{"name": "r1", "alive": true, "problems": {"search": "unreachable"}}]});
     assert_eq!(answer.body, expected);
     app.store.farewell("r1").await.unwrap();
-    assert_eq!(app.get("/health/").await.body["runners"][0]["alive"], false);
+    let answer = app.get("/health/").await.body;
+    assert_eq!((&answer["runners"][0]["alive"], &answer["status"]), (&json!(false), &json!("degraded")));
     let answer = app.get("/runners").await.assert(200);
     assert_eq!(
         (&answer.body["items"][0]["name"], &answer.body["items"][0]["status"]),
@@ -53,7 +60,9 @@ async fn health_says_no_when_the_database_is_gone() {
         .execute(&format!("select pg_terminate_backend(pid, 5000) from pg_stat_activity where {sessions}"))
         .await;
     let answer = app.get("/health").await.assert(503);
-    assert_eq!(answer.body, json!({"status": "unavailable", "meta_store": "unavailable", "runners": []}));
+    let expected =
+        json!({"status": "unavailable", "meta_store": "unavailable", "sources": [], "runners": []});
+    assert_eq!(answer.body, expected);
     app.get("/health/ready").await.assert(503);
     app.get("/health/live").await.assert(200);
     elsewhere.execute(&format!("alter database {name} allow_connections true")).await;

@@ -9,6 +9,57 @@ use vitrina_core::{CursorRange, Decision, Mode, OnActive, RunStatus, Status};
 #[derive(Debug, Deserialize)]
 pub(crate) struct Page<T> {
     pub(crate) items: Vec<T>,
+    pub(crate) next_cursor: Option<String>,
+}
+
+/// What applying files would do.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) hash: String,
+    pub(crate) ok: bool,
+    pub(crate) changes: Vec<PlannedChange>,
+    pub(crate) checks: Vec<Check>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct PlannedChange {
+    /// `create`, `edit` or `delete`.
+    pub(crate) action: String,
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) fields: Vec<FieldChange>,
+    pub(crate) effects: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct FieldChange {
+    pub(crate) field: String,
+    pub(crate) before: Value,
+    pub(crate) after: Value,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Applied {
+    pub(crate) changes: Vec<PlannedChange>,
+}
+
+/// All that was found out about a configuration.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Verdict {
+    pub(crate) ok: bool,
+    pub(crate) checks: Vec<Check>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Check {
+    pub(crate) code: String,
+    /// `ok`, `warning` or `error`.
+    pub(crate) severity: String,
+    pub(crate) field: String,
+    pub(crate) detail: String,
+    pub(crate) line: Option<u32>,
+    pub(crate) column: Option<u32>,
+    pub(crate) hint: Option<String>,
 }
 
 /// A page of rejects, and all reasons there are.

@@ -50,13 +50,13 @@ pub(crate) struct Problem {
     detail: String,
     hint: Option<String>,
     #[serde(default)]
-    errors: Vec<ProblemPart>,
+    pub(crate) errors: Vec<ProblemPart>,
 }
 
 #[derive(Debug, Deserialize)]
-struct ProblemPart {
-    pointer: String,
-    detail: String,
+pub(crate) struct ProblemPart {
+    pub(crate) pointer: String,
+    pub(crate) detail: String,
 }
 
 impl Problem {
@@ -90,6 +90,21 @@ pub(crate) struct Answer<T> {
     pub(crate) document: Value,
 }
 
+impl<T> Answer<Page<T>> {
+    /// The page that follows.
+    fn append(&mut self, mut page: Self) -> &mut Self {
+        self.known.items.append(&mut page.known.items);
+        self.known.next_cursor = page.known.next_cursor;
+        if let (Some(items), Some(more)) =
+            (self.document["items"].as_array_mut(), page.document["items"].as_array())
+        {
+            items.extend(more.iter().cloned());
+        }
+        self.document["next_cursor"] = page.document["next_cursor"].take();
+        self
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Client {
     http: reqwest::Client,
@@ -112,8 +127,23 @@ impl Client {
         &self.base
     }
 
+    /// All of them, whatever number of pages that takes.
     pub(crate) async fn pipelines(&self) -> Result<Answer<Page<Pipeline>>> {
-        self.ask(self.request(Method::GET, &["pipelines"])).await
+        let mut whole: Option<Answer<Page<Pipeline>>> = None;
+        loop {
+            let cursor = whole.as_ref().and_then(|page| page.known.next_cursor.clone());
+            let request = self.request(Method::GET, &["pipelines"]).query(&[("limit", 500)]);
+            let page: Answer<Page<Pipeline>> =
+                self.ask(request.query(&cursor.map(|cursor| [("cursor", cursor)]))).await?;
+            let whole = match &mut whole {
+                Some(whole) => whole.append(page),
+                none => none.insert(page),
+            };
+            if whole.known.next_cursor.is_none() {
+                break;
+            }
+        }
+        Ok(whole.expect("a first page"))
     }
 
     pub(crate) async fn status(&self, pipeline: &str) -> Result<Answer<PipelineStatus>> {
@@ -131,6 +161,28 @@ impl Client {
     /// `pause`, `cancel`, `enable` or `disable`.
     pub(crate) async fn change(&self, pipeline: &str, verb: &str) -> Result<Answer<PipelineStatus>> {
         self.ask(self.about(Method::POST, pipeline, &[verb])?).await
+    }
+
+    pub(crate) async fn validate(&self, pipeline: &str) -> Result<Answer<Verdict>> {
+        self.ask(self.about(Method::POST, pipeline, &["validate"])?).await
+    }
+
+    /// `{pipeline, target?}`
+    pub(crate) async fn validate_unsaved(&self, question: &Value) -> Result<Answer<Verdict>> {
+        self.ask(self.request(Method::POST, &["validate"]).json(question)).await
+    }
+
+    pub(crate) async fn plan(&self, configuration: &Value) -> Result<Answer<Plan>> {
+        self.ask(self.request(Method::POST, &["plan"]).json(configuration)).await
+    }
+
+    pub(crate) async fn apply(&self, configuration: Value, plan_hash: &str) -> Result<Answer<Applied>> {
+        let order = serde_json::json!({"configuration": configuration, "plan_hash": plan_hash});
+        self.ask(self.request(Method::POST, &["apply"]).json(&order)).await
+    }
+
+    pub(crate) async fn export(&self) -> Result<Value> {
+        Ok(self.ask::<Value>(self.request(Method::GET, &["export"])).await?.document)
     }
 
     pub(crate) async fn state(&self, pipeline: &str) -> Result<Answer<State>> {

@@ -22,6 +22,8 @@ enum Command {
         #[arg(long)]
         origin: bool,
     },
+    /// The JSON Schema of the files that `vitrina apply` takes, for editors
+    Schema,
     /// All settings as a Markdown table
     #[command(hide = true)]
     Reference,
@@ -32,6 +34,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<Exit> {
         Command::Show { origin } => {
             let config = context.config(Vec::new())?;
             context.output.show(&config.show(), || table(config.show(), origin));
+        }
+        Command::Schema => {
+            let schema = vitrina_api::config_schema();
+            output::print(&serde_json::to_string_pretty(&schema).expect("documents have text keys"));
         }
         Command::Reference => output::print(reference().trim_end()),
     }

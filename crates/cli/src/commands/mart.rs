@@ -7,7 +7,7 @@ use vitrina_store::Store;
 use crate::config::Settings;
 use crate::context::{Context, connect};
 use crate::exit::Exit;
-use crate::look::Look;
+use crate::look::Viewed;
 use crate::output::{self, shell_word};
 
 #[derive(Debug, clap::Args)]
@@ -42,8 +42,9 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
 }
 
 async fn compare(args: &Args, settings: &Settings, store: &Store) -> Result<Lacks> {
-    let looked = Look::at(&args.pipeline, settings, store).await?;
-    let (definition, kind) = (looked.definition(), looked.kind()?);
+    let viewed = Viewed::find(&args.pipeline, settings, store).await?;
+    let looked = viewed.look().await?;
+    let (definition, kind) = (looked.definition(), looked.kind());
     let statements = kind.lacks(&definition).await?;
     let applied = args.apply && !statements.is_empty();
     if applied {

@@ -6,9 +6,11 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod export;
 mod health;
 pub(crate) mod mart;
 mod migrate;
+pub(crate) mod plan;
 pub(crate) mod rejects;
 pub(crate) mod roles;
 pub(crate) mod run;
@@ -38,6 +40,10 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Status(args) => status::run(&args, &context).await,
         Command::Runs(args) => runs::run(&args, &context).await,
         Command::Validate(args) => Box::pin(validate::run(&args, &context)).await,
+        Command::Plan(args) => plan::plan(&args, &context).await,
+        Command::Apply(args) => plan::apply(&args, &context).await,
+        Command::Diff(args) => plan::diff(&args, &context).await,
+        Command::Export(args) => export::run(&args, &context).await,
         Command::Changelog(args) => Box::pin(changelog::run(&args, &context)).await,
         Command::State(args) => state::run(&args, &context).await,
         Command::Mart(args) => Box::pin(mart::run(&args, &context)).await,

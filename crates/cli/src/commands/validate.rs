@@ -1,53 +1,85 @@
-//! `vitrina validate PIPELINE`: its query, its mart, and how its changes will be followed.
+//! `vitrina validate`: saved pipelines by name, or files before they are applied: the query, the mart, and how changes
+//! will be followed.
+
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde_json::json;
-use vitrina_core::{Advice, Destination};
 
-use crate::context::{Context, connect};
+use crate::client::{Check, Verdict};
+use crate::context::Context;
 use crate::exit::Exit;
-use crate::look::Look;
+use crate::files::Files;
+use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Name or id
-    pipeline: String,
+    /// Name or id of a pipeline, or YAML files and directories
+    #[arg(required = true, value_name = "PIPELINE|PATH")]
+    what: Vec<String>,
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
-    let settings = context.settings()?;
-    let store = connect(&settings, "vitrina-validate", 1).await?;
-    let looked = Look::at(&args.pipeline, &settings, &store).await;
-    store.close().await;
-    let advice = advise(looked?, &args.pipeline).await?;
-    let document = json!({"pipeline": args.pipeline, "ok": true, "checks": advice});
-    context.output.show(&document, || advice.iter().map(line).collect::<Vec<_>>().join("\n"));
-    Ok(Exit::Done)
+    let is_path =
+        |what: &String| what.ends_with(".yaml") || what.ends_with(".yml") || Path::new(what).exists();
+    match args.what.as_slice() {
+        [pipeline] if !is_path(pipeline) => saved(pipeline, context).await,
+        paths => files(&paths.iter().map(PathBuf::from).collect::<Vec<_>>(), context).await,
+    }
 }
 
-/// What cannot work is an error, told as a run would tell it.
-async fn advise(mut looked: Look, pipeline: &str) -> Result<Vec<Advice>> {
-    let mut advice = vec![Advice::fine(format!(
-        "the query is one harmless SELECT and returns {} columns",
-        looked.schema.fields().len()
-    ))];
-    let (kind, definition) = (looked.kind()?, looked.definition());
-    let lacks = kind.lacks(&definition).await?;
-    advice.push(match lacks.as_slice() {
-        [] => Advice::fine(format!("{} takes them", looked.name)),
-        _ => Advice::warning(
-            format!("{} does not exist, or lacks columns", looked.name),
-            format!("`vitrina mart {pipeline}` shows the statement"),
-        ),
+async fn saved(pipeline: &str, context: &Context) -> Result<Exit> {
+    let verdict = context.client()?.validate(pipeline).await?;
+    context.output.show(&verdict.document, || {
+        let lines = verdict.known.checks.iter().map(|check| line(check, check.field.trim_start_matches('/')));
+        lines.collect::<Vec<_>>().join("\n")
     });
-    let key = kind.key(&definition).await?;
-    looked.source.begin(&Destination { key, server: None }).await?;
-    advice.extend(looked.source.advise().await?);
-    Ok(advice)
+    Ok(exit(verdict.known.ok))
 }
 
-fn line(advice: &Advice) -> String {
-    let verdict = if advice.warning { "warn" } else { "ok  " };
-    let hint = advice.hint.as_ref().map(|hint| format!("\n      hint: {hint}")).unwrap_or_default();
-    format!("{verdict}  {}{hint}", advice.message)
+/// First the files taken together; where nothing is wrong with them, each pipeline at its source and target.
+async fn files(paths: &[PathBuf], context: &Context) -> Result<Exit> {
+    let (files, client) = (Files::read(paths)?, context.client()?);
+    let plan = client.plan(&files.configuration(false)).await.map_err(|error| files.explain(error))?.known;
+    let mut checks = plan.checks;
+    if plan.ok {
+        checks.clear();
+        for (place, question) in files.questions() {
+            let Verdict { checks: found, .. } = client.validate_unsaved(&question).await?.known;
+            checks.extend(
+                found
+                    .into_iter()
+                    .map(|check| Check { field: format!("/pipelines/{place}{}", check.field), ..check }),
+            );
+        }
+    }
+    let ok = checks.iter().all(|check| check.severity != "error");
+    context.output.show(&json!({"ok": ok, "checks": checks}), || {
+        let lines = checks.iter().map(|check| line(check, &files.whereabouts(&check.field)));
+        lines.collect::<Vec<_>>().join("\n")
+    });
+    if ok {
+        output::say("nothing speaks against these files");
+    }
+    Ok(exit(ok))
+}
+
+fn exit(ok: bool) -> Exit {
+    if ok { Exit::Done } else { Exit::Usage }
+}
+
+/// A finding at its place.
+pub(crate) fn line(check: &Check, place: &str) -> String {
+    let severity = match check.severity.as_str() {
+        "ok" => "ok  ",
+        "warning" => "warn",
+        _ => "FAIL",
+    };
+    let place = match (place, check.line, check.column) {
+        ("", _, _) => String::new(),
+        (place, Some(line), Some(column)) => format!("{place}, line {line}, column {column}: "),
+        (place, ..) => format!("{place}: "),
+    };
+    let hint = check.hint.as_ref().map(|hint| format!("\n      hint: {hint}")).unwrap_or_default();
+    format!("{severity}  {place}{}{hint}", check.detail)
 }

@@ -42,6 +42,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("api.url", "VITRINA_API_URL", Url, Derived("http://<api.listen>"), "where the command line finds the API"),
     setting("api.token", "VITRINA_API_TOKEN", SecretText, Unset, "bearer token the command line sends"),
     setting("api.admin_token", "VITRINA_ADMIN_TOKEN", SecretText, Unset, "becomes the first admin token of the API"),
+    setting("api.rate_limit", "VITRINA_API_RATE_LIMIT", Text, Value("5000"), "calls a second that one token may make, a change counting as ten; 0 for no limit"),
     setting("runner.name", "VITRINA_RUNNER_NAME", Text, Derived("<host>-<process id>"), "how this runner signs its leases"),
     setting("runner.max_concurrent", "VITRINA_RUNNER_MAX_CONCURRENT", Text, Value("4"), "runs at a time"),
     setting("runner.poll_interval", "VITRINA_RUNNER_POLL_INTERVAL", Text, Value("1s"), "how often to look for requested runs"),

@@ -67,6 +67,12 @@ pub(super) fn count(text: &str) -> Result<NonZeroUsize, Complaint> {
     text.parse().map_err(|_| Complaint::new("is no count", "write a whole number from 1"))
 }
 
+pub(super) fn rate(text: &str) -> Result<u32, Complaint> {
+    text.parse().map_err(|_| {
+        Complaint::new("is no rate", "write calls a second as a whole number, or 0 for no limit")
+    })
+}
+
 /// Kilobytes and megabytes as Postgres counts them, by 1024.
 pub(super) fn bytes(text: &str) -> Result<usize, Complaint> {
     let complaint =

@@ -33,6 +33,8 @@ pub struct ApiSettings {
     pub url: Url,
     pub token: Option<SecretString>,
     pub admin_token: Option<SecretString>,
+    /// Calls a second that one token may make; 0 is no limit.
+    pub rate_limit: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -152,7 +154,8 @@ impl Reader<'_> {
         let url = self.text("api.url", parse::api_url);
         let token = self.text("api.token", parse::token);
         let admin_token = self.text("api.admin_token", parse::token);
-        Some(ApiSettings { listen: listen?, url: url?, token, admin_token })
+        let rate_limit = self.text("api.rate_limit", parse::rate);
+        Some(ApiSettings { listen: listen?, url: url?, token, admin_token, rate_limit: rate_limit? })
     }
 
     fn runner(&mut self) -> Option<RunnerSettings> {

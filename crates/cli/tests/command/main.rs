@@ -4,6 +4,7 @@
 mod changelog;
 mod clocks;
 mod demo;
+mod files;
 mod mart;
 mod meta_store;
 mod plain;

@@ -9,7 +9,7 @@ use arrow_schema::Schema;
 use async_trait::async_trait;
 use uuid::Uuid;
 use vitrina_core::{
-    AllowedTargets, Destination, Error, Lease, Ledger, Pipeline, Result, Sink, Target, TargetName,
+    AllowedTargets, Destination, Error, Lease, Ledger, Pipeline, PipelineId, Result, Sink, Target, TargetName,
 };
 
 use crate::Connections;
@@ -53,6 +53,15 @@ pub struct Definition<'a> {
     pub connections: &'a Connections,
 }
 
+/// A deleted pipeline, and where it has written.
+#[derive(Debug)]
+pub struct Left<'a> {
+    pub pipeline: PipelineId,
+    pub target: &'a Target,
+    pub installation: Uuid,
+    pub connections: &'a Connections,
+}
+
 /// A kind of sink, by the shape of the target's name.
 #[async_trait]
 pub trait Kind: Sync + Send + fmt::Debug {
@@ -65,6 +74,10 @@ pub trait Kind: Sync + Send + fmt::Debug {
     /// What would have to be done to the target before it can take the rows; nothing where it can.
     async fn lacks(&self, _: &Definition<'_>) -> Result<Vec<String>> {
         Ok(Vec::new())
+    }
+    /// Removes what a deleted pipeline has left beside its target. The target itself stays.
+    async fn forget(&self, _: &Left<'_>) -> Result<()> {
+        Ok(())
     }
     /// Does what `lacks` has answered, all or nothing.
     async fn supply(&self, _: &Definition<'_>, _: &[String]) -> Result<()> {

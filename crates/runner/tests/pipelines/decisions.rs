@@ -119,7 +119,11 @@ async fn a_run_that_begins_by_itself_cannot_be_refused_and_fails_instead() {
     stage.store.request_run(id, OnActive::After, &RunRequest::default()).await.unwrap();
     stage.db.execute("update etl.etl_pipelines set source_query = source_query || ' where true'").await;
     stage.runner().work_off().await.unwrap();
-    let runs = stage.store.runs(id, 2).await.unwrap();
+    let runs = stage
+        .store
+        .runs(vitrina_store::RunChoice { pipeline: Some(id), status: None }, None, 2)
+        .await
+        .unwrap();
     assert_eq!(runs[0].error_code.as_deref(), Some("checkpoint.config_changed"));
     assert_eq!(runs[1].status, RunStatus::Success, "it keeps the configuration it was requested with");
 }
@@ -176,7 +180,12 @@ async fn a_decision_that_waits_for_the_run_before_it_comes_with_its_request() {
     until(async || stage.count("etl.etl_runs where status = 'SUCCESS'").await == 3).await;
     shutdown.cancel();
     tasks.join_next().await.unwrap().unwrap();
-    let run = stage.store.runs(id, 1).await.unwrap().remove(0);
+    let run = stage
+        .store
+        .runs(vitrina_store::RunChoice { pipeline: Some(id), status: None }, None, 1)
+        .await
+        .unwrap()
+        .remove(0);
     assert_eq!((run.checkpoint, run.rows_read), (Some(Decision::Reset), 10));
 }
 

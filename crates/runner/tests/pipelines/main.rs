@@ -14,6 +14,7 @@ mod loads;
 mod marts;
 mod rejects;
 mod remote;
+mod requests;
 mod runners;
 mod sources;
 mod stage;

@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use sqlx::migrate::Migrator;
-use vitrina_store::{Error, RejectChoice, Store};
+use vitrina_store::{Error, PipelineChoice, RejectChoice, Store};
 use vitrina_testbed::Database;
 
 /// The migration that brings runs and rejects.
@@ -68,10 +68,11 @@ async fn a_filled_database_keeps_its_rows_through_every_migration() {
         let store = connect(&db).await;
         assert!(matches!(store.check_schema().await, Err(Error::SchemaOlder { .. })));
         store.migrate().await.unwrap();
-        let kept = store.pipelines().await.unwrap();
+        let kept = store.pipelines(&PipelineChoice::default()).await.unwrap();
         assert_eq!(kept.len(), 1, "after the first {applied}");
-        assert_eq!(kept[0].config.name, "kept");
-        let rejects = store.rejects(kept[0].config.id, &RejectChoice::default(), None, 9).await.unwrap();
+        let kept = &kept[0].1;
+        assert_eq!(kept.config.name, "kept");
+        let rejects = store.rejects(kept.config.id, &RejectChoice::default(), None, 9).await.unwrap();
         assert_eq!(rejects.len(), usize::from(applied >= RUNS), "after the first {applied}");
     }
 }

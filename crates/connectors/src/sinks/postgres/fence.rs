@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio_postgres::SimpleQueryMessage;
 use uuid::Uuid;
-use vitrina_core::{Checkpoint, Commit, Committed, Entry, Error, Lease, Ledger, Outcome, Result, State};
+use vitrina_core::{
+    Checkpoint, Commit, Committed, Entry, Error, Lease, Ledger, Outcome, PipelineId, Result, State,
+};
 
 use crate::connection::Session;
 use crate::sql::literal;
@@ -251,4 +253,14 @@ async fn prepare(session: &Session) -> Result<()> {
         ),
         _ => error,
     })
+}
+
+/// The checkpoint beside the mart of a pipeline that is no more. Whoever still holds its token is shut out all the same.
+pub(super) async fn forget(session: &Session, installation: Uuid, pipeline: PipelineId) -> Result<()> {
+    prepare(session).await?;
+    let (installation, pipeline) = (literal(&installation.to_string()), literal(&pipeline.to_string()));
+    let sql = format!(
+        "delete from vitrina.checkpoints where installation = {installation} and pipeline = {pipeline}"
+    );
+    session.run(&sql).await
 }

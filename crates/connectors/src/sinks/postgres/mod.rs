@@ -27,7 +27,7 @@ use vitrina_core::{
     Sink, State, TargetName, Written,
 };
 
-use super::{Definition, Kind, Opened, Order};
+use super::{Definition, Kind, Left, Opened, Order};
 use crate::connection::{End, Session};
 use crate::rejects::without_null_keys;
 use clock::Clock;
@@ -73,6 +73,13 @@ impl Kind for Postgres {
         let server = Some(sink.session.server().await?);
         let destination = Destination { key: sink.mart.key.clone(), server };
         Ok(Opened { sink: Box::new(sink), destination })
+    }
+
+    async fn forget(&self, left: &Left<'_>) -> Result<()> {
+        let connection = left.connections.get(&left.target.connection)?;
+        let session = Session::open(connection, End::Sink, "vitrina/forget").await?;
+        fence::forget(&session, left.installation, left.pipeline).await?;
+        Loads::new(left.pipeline).clear(&session).await
     }
 
     async fn key(&self, definition: &Definition<'_>) -> Result<Vec<String>> {

@@ -1,0 +1,122 @@
+//! Many callers, one look. Whoever asks while a look is under way is served by the next one, together with all who have
+//! asked by then. So every answer is as new as its call, however many there are, and the meta-store is asked once.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use vitrina_store::Error as StoreError;
+
+use crate::error::{Error, Result};
+
+type Answer<V> = std::result::Result<Option<V>, Arc<StoreError>>;
+
+#[derive(Debug)]
+struct Asked<K, V> {
+    key: K,
+    answer: oneshot::Sender<Answer<V>>,
+}
+
+/// Where to ask; clones ask together.
+#[derive(Debug)]
+pub(crate) struct Gather<K, V>(mpsc::UnboundedSender<Asked<K, V>>);
+
+impl<K, V> Clone for Gather<K, V> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K, V> Gather<K, V> {
+    /// `None` where the look found nothing under this key.
+    pub(crate) async fn get(&self, key: K) -> Result<Option<V>> {
+        let (answer, answered) = oneshot::channel();
+        let gone = Error::Internal("nobody looks any more");
+        if self.0.send(Asked { key, answer }).is_err() {
+            return Err(gone);
+        }
+        answered.await.map_err(|_| gone)?.map_err(Error::Store)
+    }
+}
+
+/// A place to ask, and the work behind it, which ends with the last clone. `look` answers all it finds of the keys.
+pub(crate) fn gather<K, V, F, L>(look: L) -> (Gather<K, V>, impl Future<Output = ()>)
+where
+    K: Eq + Hash + Clone,
+    V: Clone,
+    L: Fn(Vec<K>) -> F,
+    F: Future<Output = std::result::Result<HashMap<K, V>, StoreError>>,
+{
+    let (sender, mut asked) = mpsc::unbounded_channel::<Asked<K, V>>();
+    let work = async move {
+        let mut waiting = Vec::new();
+        while asked.recv_many(&mut waiting, usize::MAX).await > 0 {
+            let callers = std::mem::take(&mut waiting);
+            let keys: std::collections::HashSet<K> = callers.iter().map(|asked| asked.key.clone()).collect();
+            let found = look(keys.into_iter().collect()).await.map_err(Arc::new);
+            for Asked { key, answer } in callers {
+                let value = found.as_ref().map(|found| found.get(&key).cloned()).map_err(Arc::clone);
+                // Whoever has gone away needs no answer.
+                let _ = answer.send(value);
+            }
+        }
+    };
+    (Gather(sender), work)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Semaphore;
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn callers_that_come_during_a_look_share_the_next_one_and_never_an_older_one() {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let gate = Arc::new(Semaphore::new(0));
+        let (counted, opened) = (Arc::clone(&looks), Arc::clone(&gate));
+        let (gather, work) = gather(move |keys: Vec<u32>| {
+            let (looks, gate) = (Arc::clone(&counted), Arc::clone(&opened));
+            async move {
+                let look = looks.fetch_add(1, Ordering::SeqCst) + 1;
+                gate.acquire().await.expect("the gate stays").forget();
+                Ok(keys.into_iter().filter(|key| *key < 100).map(|key| (key, look)).collect())
+            }
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            work.await;
+            (0, None)
+        });
+        let ask = |key: u32| {
+            let gather = gather.clone();
+            async move { (key, gather.get(key).await.expect("an answer")) }
+        };
+        tasks.spawn(ask(1));
+        while looks.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        for key in [1, 2, 2, 3, 100] {
+            tasks.spawn(ask(key));
+        }
+        // All of them have asked while the first look is under way.
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        gate.add_permits(10);
+        let mut answers = Vec::new();
+        for _ in 0..6 {
+            answers.push(tasks.join_next().await.expect("an answer").expect("no panic"));
+        }
+        answers.sort_unstable();
+        assert_eq!(
+            answers,
+            [(1, Some(1)), (1, Some(2)), (2, Some(2)), (2, Some(2)), (3, Some(2)), (100, None)]
+        );
+        assert_eq!(looks.load(Ordering::SeqCst), 2);
+    }
+}

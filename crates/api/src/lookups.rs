@@ -1,0 +1,95 @@
+//! The looks that pollers ask for again and again, each shared by all who ask at the same time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use tokio::task::JoinSet;
+use vitrina_store::{
+    Error as StoreError, PipelineChoice, PipelineRecord, PipelineRef, Store, TokenInfo, digest,
+};
+
+use crate::error::{Error, Result};
+use crate::gather::{Gather, gather};
+use crate::models::{Page, PipelineSummary};
+use crate::query::pipeline_cursor;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Lookups {
+    tokens: Gather<Vec<u8>, TokenInfo>,
+    pipelines: Gather<PipelineRef, Arc<PipelineRecord>>,
+    /// Pages are written once for all who have asked for the same.
+    lists: Gather<PipelineChoice, Bytes>,
+}
+
+impl Lookups {
+    /// The looks themselves are tasks of `background`.
+    pub(crate) fn start(store: &Store, background: &mut JoinSet<()>) -> Self {
+        let own = store.clone();
+        let (tokens, work) = gather(move |digests| owners(own.clone(), digests));
+        background.spawn(work);
+        let own = store.clone();
+        let (pipelines, work) = gather(move |references| records(own.clone(), references));
+        background.spawn(work);
+        let own = store.clone();
+        let (lists, work) = gather(move |choices| pages(own.clone(), choices));
+        background.spawn(work);
+        Self { tokens, pipelines, lists }
+    }
+
+    pub(crate) async fn token(&self, token: &str) -> Result<Option<TokenInfo>> {
+        self.tokens.get(digest(token)).await
+    }
+
+    pub(crate) async fn pipeline(&self, reference: &PipelineRef) -> Result<Arc<PipelineRecord>> {
+        let found = self.pipelines.get(reference.clone()).await?;
+        found.ok_or_else(|| Error::NoSuchPipeline(reference.to_string()))
+    }
+
+    /// A page of pipelines, as JSON.
+    pub(crate) async fn pipelines(&self, choice: PipelineChoice) -> Result<Bytes> {
+        self.lists.get(choice).await?.ok_or(Error::Internal("a page is missing"))
+    }
+}
+
+async fn owners(store: Store, digests: Vec<Vec<u8>>) -> Result<HashMap<Vec<u8>, TokenInfo>, StoreError> {
+    Ok(store.token_owners(&digests).await?.into_iter().collect())
+}
+
+async fn records(
+    store: Store,
+    references: Vec<PipelineRef>,
+) -> Result<HashMap<PipelineRef, Arc<PipelineRecord>>, StoreError> {
+    let mut found = HashMap::new();
+    for record in store.pipelines_of(&references).await?.into_iter().map(Arc::new) {
+        found.insert(PipelineRef::Name(record.config.name.clone()), Arc::clone(&record));
+        found.insert(PipelineRef::Id(record.config.id), record);
+    }
+    Ok(found)
+}
+
+async fn pages(
+    store: Store,
+    choices: Vec<PipelineChoice>,
+) -> Result<HashMap<PipelineChoice, Bytes>, StoreError> {
+    let mut found = HashMap::new();
+    for choice in choices {
+        let page = page(&store, &choice).await?;
+        found.insert(choice, page);
+    }
+    Ok(found)
+}
+
+/// One more than the page is read, to know whether another one follows.
+async fn page(store: &Store, choice: &PipelineChoice) -> Result<Bytes, StoreError> {
+    let limit = choice.limit.unwrap_or(i64::MAX - 1);
+    let rows = usize::try_from(limit).unwrap_or(usize::MAX);
+    let one_more = PipelineChoice { limit: Some(limit + 1), ..choice.clone() };
+    let mut listed = store.pipelines(&one_more).await?;
+    let more = listed.len() > rows;
+    listed.truncate(rows);
+    let last = listed.last().filter(|_| more);
+    let next_cursor = last.map(|(key, record)| pipeline_cursor(key, &record.config.name));
+    let items = listed.into_iter().map(|(_, record)| PipelineSummary::from(record)).collect();
+    Ok(Bytes::from(serde_json::to_vec(&Page { items, next_cursor })?))
+}

@@ -1,0 +1,40 @@
+//! The servers that pipelines read from and write to, as far as they may be told of.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Connection {
+    pub(crate) name: String,
+    /// Without passwords; null where only runners know it.
+    #[schema(example = "postgres://vitrina_reader@db:5432/cinema")]
+    pub(crate) address: Option<String>,
+    /// Schemas that queries may read; null where only runners know it.
+    pub(crate) allowed_schemas: Option<Vec<String>>,
+    /// What each living runner found there when it started.
+    pub(crate) runners: Vec<ConnectionFinding>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ConnectionFinding {
+    pub(crate) runner: String,
+    /// `unreachable` or `refused`; null where nothing is wrong.
+    pub(crate) problem: Option<String>,
+}
+
+/// What a runner found at a connection just now.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ConnectionTest {
+    pub(crate) ok: bool,
+    /// The runner that looked.
+    pub(crate) runner: String,
+    /// How long opening a session took.
+    pub(crate) connect_ms: Option<u64>,
+    /// What answered.
+    #[schema(example = "PostgreSQL 15.8")]
+    pub(crate) server: Option<String>,
+    /// What does not work; null where all does.
+    pub(crate) problem: Option<String>,
+    /// Statements that an administrator runs to give what is missing.
+    pub(crate) missing_grants: Vec<String>,
+}

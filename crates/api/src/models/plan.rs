@@ -1,0 +1,106 @@
+//! Configuration as code: files as they are sent, and what applying them would change.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{Check, PipelineConfig, TargetConfig};
+
+/// All that files say. What they do not name stays as it is, unless `prune` is set.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Configuration {
+    #[serde(default)]
+    pub(crate) targets: Vec<NamedTarget>,
+    #[serde(default)]
+    pub(crate) pipelines: Vec<PipelineConfig>,
+    /// Delete pipelines and targets that are not named.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) prune: bool,
+}
+
+/// A target as a file names it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NamedTarget {
+    #[schema(example = "analytics.film_dim")]
+    pub(crate) name: String,
+    // The fields of `TargetConfig`: flattened, an unknown one would pass.
+    pub(crate) connection: Option<String>,
+    #[serde(default)]
+    pub(crate) key: Vec<String>,
+    pub(crate) touch_column: Option<String>,
+    #[serde(default)]
+    pub(crate) create_if_missing: bool,
+    #[schema(value_type = Option<Object>)]
+    pub(crate) mapping: Option<serde_json::Map<String, Value>>,
+    #[schema(value_type = Option<Object>)]
+    pub(crate) settings: Option<serde_json::Map<String, Value>>,
+}
+
+impl NamedTarget {
+    pub(crate) fn into_config(self) -> TargetConfig {
+        let Self { connection, key, touch_column, create_if_missing, mapping, settings, .. } = self;
+        TargetConfig { connection, key, touch_column, create_if_missing, mapping, settings }
+    }
+}
+
+/// What applying a configuration would do.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Plan {
+    /// Names this very plan: POST /apply carries out no other.
+    pub(crate) hash: String,
+    /// Nothing speaks against it.
+    pub(crate) ok: bool,
+    pub(crate) changes: Vec<PlannedChange>,
+    /// Errors and warnings; `field` points into the configuration.
+    pub(crate) checks: Vec<Check>,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct PlannedChange {
+    pub(crate) action: Action,
+    /// `pipeline` or `target`.
+    #[schema(example = "pipeline")]
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    /// The version that is changed; null for what is new.
+    pub(crate) version: Option<i64>,
+    pub(crate) fields: Vec<FieldChange>,
+    /// What follows from it, beyond the configuration.
+    pub(crate) effects: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Action {
+    Create,
+    Edit,
+    Delete,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct FieldChange {
+    #[schema(example = "batch_size")]
+    pub(crate) field: String,
+    /// Null where there was nothing.
+    #[schema(value_type = Object)]
+    pub(crate) before: Value,
+    #[schema(value_type = Object)]
+    pub(crate) after: Value,
+}
+
+/// What POST /apply takes: a configuration, and the plan that was seen.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Order {
+    pub(crate) configuration: Configuration,
+    /// `hash` of the plan.
+    pub(crate) plan_hash: String,
+}
+
+/// What was carried out.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Applied {
+    pub(crate) changes: Vec<PlannedChange>,
+}

@@ -1,0 +1,33 @@
+//! What sources say when they are asked how they are. Probes come often and from anyone: the answer is kept for a moment,
+//! and at most one question is under way.
+
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::app::Rules;
+use crate::models::SourcePulse;
+use crate::services::source_answers;
+
+const KEPT: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+pub(crate) struct Pulses(Mutex<Option<(Instant, Vec<SourcePulse>)>>);
+
+impl Pulses {
+    pub(crate) async fn sources(&self, rules: &Rules) -> Vec<SourcePulse> {
+        let mut kept = self.0.lock().await;
+        if let Some((asked, pulses)) = kept.as_ref().filter(|(asked, _)| asked.elapsed() < KEPT) {
+            tracing::trace!(age = ?asked.elapsed(), "sources were asked a moment ago");
+            return pulses.clone();
+        }
+        let asked = rules.source_connections.iter().map(async |(name, connection)| SourcePulse {
+            connection: name.clone(),
+            problem: source_answers(connection).await.err(),
+        });
+        let pulses = futures_util::future::join_all(asked).await;
+        *kept = Some((Instant::now(), pulses.clone()));
+        pulses
+    }
+}

@@ -1,0 +1,33 @@
+//! The servers that pipelines read from and write to.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use vitrina_store::Actor;
+
+use super::documentation::{NoConnection, NoRunnerAnswers, Unanswered};
+use crate::app::App;
+use crate::error::Result;
+use crate::extract::ConnectionPath;
+use crate::models::{Connection, ConnectionTest, Page};
+use crate::services::connections;
+
+/// Connections, without their secrets
+#[utoipa::path(get, path = "/connections", tag = "connections", operation_id = "list_connections",
+    responses((status = 200, body = Page<Connection>)))]
+pub(super) async fn list(State(app): State<App>) -> Result<Json<Page<Connection>>> {
+    Ok(Json(Page::whole(connections::list(&app).await?)))
+}
+
+/// Let a runner look at a connection
+///
+/// It opens a session, and looks at what its login may do. What is missing comes as statements to copy.
+#[utoipa::path(post, path = "/connections/{c}/test", tag = "connections", operation_id = "test_connection",
+    params(("c" = String, Path, description = "its name")),
+    responses((status = 200, body = ConnectionTest), NoConnection, Unanswered, NoRunnerAnswers))]
+pub(super) async fn test(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    ConnectionPath(name): ConnectionPath,
+) -> Result<Json<ConnectionTest>> {
+    Ok(Json(connections::test(&app, &actor, &name).await?))
+}

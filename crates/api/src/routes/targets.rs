@@ -1,0 +1,72 @@
+//! Targets that somebody has described.
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use vitrina_store::{Actor, TargetRecord};
+
+use super::documentation::{
+    BadHeader, BadState, ConfigMoved, InvalidTarget, NoTarget, NotJson, TargetUsed, TooLarge,
+};
+use super::pipelines::etag;
+use crate::app::App;
+use crate::error::Result;
+use crate::extract::{Body, IfMatch, TargetPath};
+use crate::models::{Page, TargetConfig, TargetDetail};
+use crate::query::{Nothing, Params};
+use crate::services::targets;
+
+/// Targets by name
+#[utoipa::path(get, path = "/targets", tag = "targets", operation_id = "list_targets",
+    responses((status = 200, body = Page<TargetDetail>)))]
+pub(super) async fn list(State(app): State<App>) -> Result<Json<Page<TargetDetail>>> {
+    Ok(Json(Page::whole(targets::list(&app).await?)))
+}
+
+/// A target
+#[utoipa::path(get, path = "/targets/{t}", tag = "targets", operation_id = "get_target",
+    params(("t" = String, Path, description = "its name, such as analytics.film_dim")),
+    responses((status = 200, body = TargetDetail, headers(("etag", description = "its version"))), NoTarget))]
+pub(super) async fn show(State(app): State<App>, TargetPath(name): TargetPath) -> Result<Response> {
+    Ok(shown(StatusCode::OK, targets::find(&app, &name).await?))
+}
+
+/// Describe a target, or describe it anew
+#[utoipa::path(put, path = "/targets/{t}", tag = "targets", operation_id = "put_target",
+    params(("t" = String, Path, description = "its name, such as analytics.film_dim"),
+           ("if-match" = Option<String>, Header, description = "the etag of the version that is known")),
+    request_body = TargetConfig,
+    responses((status = 200, body = TargetDetail, headers(("etag", description = "its version"))),
+              (status = 201, description = "it is new", body = TargetDetail, headers(("etag", description = "its version"))),
+              BadState, NoTarget, ConfigMoved, TooLarge, NotJson, InvalidTarget))]
+pub(super) async fn put(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    TargetPath(name): TargetPath,
+    Params(Nothing {}): Params<Nothing>,
+    version: IfMatch,
+    Body(config): Body<TargetConfig>,
+) -> Result<Response> {
+    let (record, new) = targets::put(&app, &actor, &name, config, version.given()).await?;
+    Ok(shown(if new { StatusCode::CREATED } else { StatusCode::OK }, record))
+}
+
+/// Forget the description of a target; what it stands for stays as it is
+#[utoipa::path(delete, path = "/targets/{t}", tag = "targets", operation_id = "delete_target",
+    params(("t" = String, Path, description = "its name, such as analytics.film_dim"),
+           ("if-match" = Option<String>, Header, description = "the etag of the version that is known")),
+    responses((status = 204), BadHeader, NoTarget, TargetUsed, ConfigMoved))]
+pub(super) async fn delete(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    TargetPath(name): TargetPath,
+    version: IfMatch,
+) -> Result<StatusCode> {
+    targets::delete(&app, &actor, &name, version.given()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn shown(status: StatusCode, record: TargetRecord) -> Response {
+    (status, [(header::ETAG, etag(record.version))], Json(TargetDetail::from(record))).into_response()
+}

@@ -1,0 +1,214 @@
+//! All that can be found out about a pipeline before it is saved or run, at once: the rules, the guard's verdict, what
+//! the source says of the query, and what a runner sees at the target.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+use vitrina_core::{Mode, Pipeline, PipelineId, Target};
+use vitrina_guard::{DescribeError, DescribedColumn, Finding};
+use vitrina_store::Actor;
+
+use crate::SourceConnection;
+use crate::app::App;
+use crate::error::{Error, Result};
+use crate::models::{Check, PipelineConfig, Severity};
+use crate::problem::Fault;
+
+use super::asking::Question;
+use super::{rules, source};
+
+/// A configuration that was looked at.
+#[derive(Debug)]
+pub(super) struct Examined {
+    pub(super) pipeline: Pipeline,
+    pub(super) checks: Vec<Check>,
+}
+
+impl Examined {
+    /// The pipeline, when nothing speaks against it.
+    pub(super) fn sound(self) -> Result<Pipeline> {
+        let is_error = |check: &Check| check.severity == Severity::Error;
+        let faults: Vec<Fault> = self.checks.into_iter().filter(is_error).map(Fault::from).collect();
+        if faults.is_empty() { Ok(self.pipeline) } else { Err(Error::InvalidPipeline(faults)) }
+    }
+}
+
+/// Before it is saved: the rules, and what the source says. A source that does not answer keeps nobody from saving:
+/// the same is asked again before every run.
+pub(super) async fn examine(app: &App, config: PipelineConfig, id: PipelineId) -> Result<Examined> {
+    let order = config.task_order();
+    let pipeline = config.into_pipeline(id);
+    let (pipeline, mut checks) = judge(app, pipeline, order).await?;
+    if checks.is_empty() {
+        checks.extend(ask_source(app, &pipeline).await);
+    }
+    Ok(Examined { pipeline, checks })
+}
+
+/// Before it is run: also what a runner sees at source and target.
+pub(super) async fn examine_deeply(
+    app: &App,
+    actor: &Actor,
+    config: PipelineConfig,
+    target: Option<Target>,
+    id: PipelineId,
+) -> Result<Vec<Check>> {
+    let Examined { pipeline, mut checks } = examine(app, config, id).await?;
+    if checks.iter().all(|check| check.severity == Severity::Ok) {
+        checks.extend(ask_runner(app, actor, &pipeline, target).await?);
+    }
+    Ok(checks)
+}
+
+/// The guard's parser may take its time.
+async fn judge(app: &App, pipeline: Pipeline, order: Vec<i32>) -> Result<(Pipeline, Vec<Check>)> {
+    let rules = Arc::clone(&app.rules);
+    let judged = tokio::task::spawn_blocking(move || {
+        let checks = rules::faults(&pipeline, &order, &rules).into_iter().map(Check::from).collect();
+        (pipeline, checks)
+    });
+    judged.await.map_err(|_| Error::Internal("the rules panicked"))
+}
+
+async fn ask_source(app: &App, pipeline: &Pipeline) -> Vec<Check> {
+    let connection = app.rules.source_connections.get(&pipeline.source_connection);
+    let Some((connection, sql)) = connection.zip(pipeline.reader_sql()) else { return Vec::new() };
+    let field = if pipeline.plan.tasks.is_empty() { "/source_query" } else { "/tasks/0/body" };
+    match described(connection, pipeline, &sql).await {
+        Ok((columns, mut checks)) => {
+            if checks.is_empty() {
+                let message =
+                    format!("the query is one harmless SELECT and returns {} columns", columns.len());
+                checks.push(Check::new(Severity::Ok, "source.described", field, &message));
+            }
+            checks
+        }
+        Err(Refused::Sql(findings)) => {
+            findings.into_iter().map(|finding| rules::fault(field, finding).into()).collect()
+        }
+        Err(Refused::Away(reason)) => {
+            let message = format!(
+                "the query was not described: {reason}\nhint: it is looked at again before every run"
+            );
+            vec![Check::new(Severity::Warning, "source.unavailable", "/source_connection", &message)]
+        }
+    }
+}
+
+pub(super) enum Refused {
+    /// The author of the query can mend these.
+    Sql(Vec<Finding>),
+    /// The source could not be asked.
+    Away(String),
+}
+
+/// The columns of a query that `check` found clean, once its plan is harmless too; and what the pipeline speaks of that
+/// is not there.
+async fn described(
+    connection: &SourceConnection,
+    pipeline: &Pipeline,
+    sql: &str,
+) -> Result<(Vec<DescribedColumn>, Vec<Check>), Refused> {
+    let session = source::open(connection, "validate").await.map_err(Refused::Away)?;
+    let columns = vitrina_guard::describe(&session.client, sql).await.map_err(refused)?;
+    let mut checks = missing_columns(pipeline, &columns);
+    if let (Some(table), Mode::Incremental) = (pipeline.driving_table(), pipeline.mode) {
+        let wanted = cursor(pipeline);
+        let names: Vec<&str> = wanted.iter().map(|(_, name)| name.as_str()).collect();
+        let found = vitrina_guard::named_table(&session.client, table, &columns, &names, names.len()).await;
+        let found = found.map_err(|_| Refused::Away("the source did not describe its table".to_owned()))?;
+        checks.extend(found.err().map(|reason| {
+            let field = wanted.first().map_or("/source_table", |(field, _)| field);
+            Check::new(Severity::Error, "pipeline.column", field, &reason)
+        }));
+    }
+    Ok((columns, checks))
+}
+
+pub(super) fn refused(error: DescribeError) -> Refused {
+    match error {
+        DescribeError::Sql(findings) => Refused::Sql(findings),
+        DescribeError::Source(error) => Refused::Away(error.told().0.to_owned()),
+    }
+}
+
+/// The columns of the cursor, and where they are written.
+fn cursor(pipeline: &Pipeline) -> Vec<(&'static str, &String)> {
+    let spoken = [
+        ("/incremental_key", &pipeline.incremental_key),
+        ("/incremental_id_key", &pipeline.incremental_id_key),
+    ];
+    spoken.into_iter().filter_map(|(field, name)| Some((field, name.as_ref()?))).collect()
+}
+
+/// Columns that the pipeline speaks of and the query does not return. Those of a cursor may be the driving table's.
+fn missing_columns(pipeline: &Pipeline, columns: &[DescribedColumn]) -> Vec<Check> {
+    let known: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+    let own = pipeline.driving_table().is_none();
+    let of_cursor =
+        cursor(pipeline).into_iter().filter(|_| own).map(|(field, name)| (field.to_owned(), name));
+    let of_key = pipeline.change_key.iter().enumerate().map(|(at, name)| (format!("/change_key/{at}"), name));
+    let missing = of_cursor.chain(of_key).filter(|(_, name)| !known.contains(&name.as_str()));
+    let check = |(field, name): (String, &String)| {
+        let message = format!("the query returns no column {name}\nhint: it returns {}", known.join(", "));
+        Check::new(Severity::Error, "pipeline.column", &field, &message)
+    };
+    missing.map(check).collect()
+}
+
+/// What a runner answers to `inspect`.
+#[derive(Debug, Deserialize)]
+struct Inspection {
+    checks: Vec<Inspected>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Inspected {
+    code: String,
+    severity: Severity,
+    #[serde(default)]
+    field: String,
+    detail: String,
+    hint: Option<String>,
+}
+
+impl From<Inspected> for Check {
+    fn from(inspected: Inspected) -> Self {
+        let Inspected { code, severity, field, detail, hint } = inspected;
+        Self { code, severity, field, detail, line: None, column: None, hint }
+    }
+}
+
+/// That no runner is there is a finding too: nothing else is wrong because of it.
+async fn ask_runner(
+    app: &App,
+    actor: &Actor,
+    pipeline: &Pipeline,
+    target: Option<Target>,
+) -> Result<Vec<Check>> {
+    let name = pipeline.target_name(&app.rules.allowed_targets);
+    let name = name.map_err(|_| Error::Internal("a sound pipeline has a target"))?;
+    let target = match target {
+        Some(target) => target,
+        None => app.store.target(&name).await?,
+    };
+    let connections = vec![pipeline.source_connection.clone(), target.connection.clone()];
+    let payload = json!({"pipeline": pipeline, "target": target});
+    let question = Question { kind: "inspect", pipeline: None, payload, connections };
+    match app.ask(actor, question).await {
+        Ok(answer) => {
+            let inspection: Inspection = serde_json::from_value(answer)
+                .map_err(|_| Error::Internal("an inspection cannot be read"))?;
+            Ok(inspection.checks.into_iter().map(Check::from).collect())
+        }
+        Err(Error::NoRunner(what)) => {
+            let message = format!(
+                "the target was not looked at: no runner {what}\nhint: start one with `vitrina runner`"
+            );
+            Ok(vec![Check::new(Severity::Warning, "runner.none", "/target_table", &message)])
+        }
+        Err(Error::Unanswered { code, error }) => Ok(vec![Check::new(Severity::Error, &code, "", &error)]),
+        Err(error) => Err(error),
+    }
+}

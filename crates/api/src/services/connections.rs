@@ -1,0 +1,68 @@
+//! Connections: named in the configuration of server and runners, told without their secrets, tested by a runner.
+
+use std::collections::BTreeSet;
+
+use secrecy::ExposeSecret;
+use serde_json::json;
+use tokio_postgres::config::Host;
+use vitrina_store::{Actor, RunnerRecord};
+
+use crate::SourceConnection;
+use crate::app::App;
+use crate::error::{Error, Result};
+use crate::models::{Connection, ConnectionFinding, ConnectionTest};
+
+use super::asking::Question;
+
+/// Those of this server, and those of runners that are alive.
+pub(crate) async fn list(app: &App) -> Result<Vec<Connection>> {
+    let runners: Vec<RunnerRecord> =
+        app.store.runners().await?.into_iter().filter(|runner| runner.alive).collect();
+    let own = app.rules.source_connections.keys();
+    let names: BTreeSet<&String> = own.chain(runners.iter().flat_map(|runner| &runner.connections)).collect();
+    Ok(names.into_iter().map(|name| shown(app, name, &runners)).collect())
+}
+
+fn shown(app: &App, name: &str, runners: &[RunnerRecord]) -> Connection {
+    let own = app.rules.source_connections.get(name);
+    let serving = runners.iter().filter(|runner| runner.connections.iter().any(|served| served == name));
+    let finding = |runner: &RunnerRecord| ConnectionFinding {
+        runner: runner.name.clone(),
+        problem: runner.health.get(name).cloned().flatten(),
+    };
+    Connection {
+        name: name.to_owned(),
+        address: own.and_then(masked),
+        allowed_schemas: own.map(|connection| connection.allowed_schemas.clone()),
+        runners: serving.map(finding).collect(),
+    }
+}
+
+/// Put together anew out of what is no secret: a URL may hold a password in several places.
+fn masked(connection: &SourceConnection) -> Option<String> {
+    let config = vitrina_guard::address(connection.url.expose_secret())?;
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(host)) => host.clone(),
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => "localhost".to_owned(),
+    };
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    let user = config.get_user().unwrap_or_default();
+    let database = config.get_dbname().unwrap_or(user);
+    Some(format!("postgres://{user}@{host}:{port}/{database}"))
+}
+
+/// A runner opens a session there and looks at the rights of its login.
+pub(crate) async fn test(app: &App, actor: &Actor, name: &str) -> Result<ConnectionTest> {
+    if !list(app).await?.iter().any(|connection| connection.name == name) {
+        return Err(Error::NoSuchConnection(name.to_owned()));
+    }
+    let question = Question {
+        kind: "test_connection",
+        pipeline: None,
+        payload: json!({"connection": name}),
+        connections: vec![name.to_owned()],
+    };
+    let answer = app.ask(actor, question).await?;
+    serde_json::from_value(answer).map_err(|_| Error::Internal("a test of a connection cannot be read"))
+}

@@ -1,0 +1,290 @@
+//! Configuration as code: what files would change, then exactly that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+use vitrina_core::{Pipeline, PipelineId, Target, TargetName};
+use vitrina_store::{Actor, Change, PipelineChoice, PipelineRecord, TargetRecord};
+
+use crate::app::App;
+use crate::error::{Error, Result};
+use crate::models::{
+    Action, Check, Configuration, FieldChange, NamedTarget, PipelineConfig, Plan, PlannedChange, Severity,
+};
+use crate::problem::Fault;
+
+use super::{checks, targets};
+
+/// A plan, and the changes that carry it out.
+#[derive(Debug, Default)]
+struct Draft {
+    planned: Vec<PlannedChange>,
+    changes: Vec<Change>,
+    checks: Vec<Check>,
+}
+
+/// What is there.
+struct Present {
+    pipelines: BTreeMap<String, PipelineRecord>,
+    targets: BTreeMap<String, TargetRecord>,
+}
+
+pub(crate) async fn plan(app: &App, configuration: Configuration) -> Result<Plan> {
+    Ok(draft(app, configuration).await?.plan())
+}
+
+/// Carries out the plan of this hash, all of it or nothing.
+pub(crate) async fn apply(
+    app: &App,
+    actor: &Actor,
+    configuration: Configuration,
+    hash: &str,
+) -> Result<Vec<PlannedChange>> {
+    let draft = draft(app, configuration).await?;
+    let is_error = |check: &&Check| check.severity == Severity::Error;
+    let faults: Vec<Fault> = draft.checks.iter().filter(is_error).cloned().map(Fault::from).collect();
+    if !faults.is_empty() {
+        return Err(Error::InvalidConfiguration(faults));
+    }
+    let (plan, changes) = (draft.plan_only(), draft.changes);
+    if plan.hash != hash {
+        return Err(Error::PlanMoved { hash: plan.hash });
+    }
+    app.configure(actor, &changes).await?;
+    Ok(plan.changes)
+}
+
+/// All that is configured, as files would say it: without what is as by default.
+pub(crate) async fn export(app: &App) -> Result<Value> {
+    let present = present(app).await?;
+    let targets = present.targets.into_values().map(|record| {
+        let config = without_defaults(
+            &targets::written(record.target.clone()),
+            &targets::written(undescribed(&record)),
+        );
+        named(&record.target.name, &config)
+    });
+    let blank = written(&blank_pipeline());
+    let pipelines = present
+        .pipelines
+        .into_values()
+        .map(|record| without_defaults(&written(&PipelineConfig::from(record.config)), &blank));
+    Ok(json!({"targets": targets.collect::<Vec<_>>(), "pipelines": pipelines.collect::<Vec<_>>()}))
+}
+
+async fn present(app: &App) -> Result<Present> {
+    let pipelines = app.store.pipelines(&PipelineChoice::default()).await?;
+    let targets = app.store.targets().await?;
+    Ok(Present {
+        pipelines: pipelines.into_iter().map(|(_, record)| (record.config.name.clone(), record)).collect(),
+        targets: targets.into_iter().map(|record| (record.target.name.clone(), record)).collect(),
+    })
+}
+
+async fn draft(app: &App, configuration: Configuration) -> Result<Draft> {
+    let present = present(app).await?;
+    let mut draft = Draft::default();
+    draft.note_doubles(&configuration);
+    let named: BTreeSet<String> =
+        configuration.pipelines.iter().map(|pipeline| pipeline.name.clone()).collect();
+    let described: BTreeSet<String> =
+        configuration.targets.iter().map(|target| target.name.clone()).collect();
+    for (place, target) in configuration.targets.into_iter().enumerate() {
+        draft.target(app, place, target, &present);
+    }
+    for (place, config) in configuration.pipelines.into_iter().enumerate() {
+        draft.pipeline(app, place, config, &present).await?;
+    }
+    if configuration.prune {
+        draft.prune(&present, &named, &described);
+    }
+    Ok(draft)
+}
+
+impl Draft {
+    fn plan(self) -> Plan {
+        self.plan_only()
+    }
+
+    fn plan_only(&self) -> Plan {
+        let hash = Sha256::digest(json!(self.planned).to_string().as_bytes());
+        Plan {
+            hash: hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+            ok: self.checks.iter().all(|check| check.severity != Severity::Error),
+            changes: self.planned.clone(),
+            checks: self.checks.clone(),
+        }
+    }
+
+    /// Two files that speak of one thing would undo each other.
+    fn note_doubles(&mut self, configuration: &Configuration) {
+        let pipelines = configuration.pipelines.iter().map(|pipeline| ("pipelines", &pipeline.name));
+        let targets = configuration.targets.iter().map(|target| ("targets", &target.name));
+        let mut seen = BTreeSet::new();
+        for (place, (kind, name)) in pipelines.enumerate().chain(targets.enumerate()) {
+            if !name.is_empty() && !seen.insert((kind, name)) {
+                let message = format!("{name} is named twice\nhint: keep one of them");
+                self.checks.push(Check::new(
+                    Severity::Error,
+                    "config.twice",
+                    &format!("/{kind}/{place}/name"),
+                    &message,
+                ));
+            }
+        }
+    }
+
+    fn target(&mut self, app: &App, place: usize, named: NamedTarget, present: &Present) {
+        let name = named.name.clone();
+        let target = match targets::sound(&app.rules, &name, named.into_config()) {
+            Ok(target) => target,
+            Err(faults) => return self.fault(&format!("/targets/{place}"), faults),
+        };
+        let before = present.targets.get(&name);
+        let old = before.map(|record| targets::written(record.target.clone()));
+        let fields = differences(old.as_ref(), &targets::written(target.clone()));
+        if before.is_some() && fields.is_empty() {
+            return;
+        }
+        let version = before.map(|record| record.version);
+        let effects = before.map(|record| target_effects(record, &target)).unwrap_or_default();
+        self.add("target", &name, version, fields, effects);
+        self.changes.push(Change::PutTarget { target, version });
+    }
+
+    async fn pipeline(
+        &mut self,
+        app: &App,
+        place: usize,
+        mut config: PipelineConfig,
+        present: &Present,
+    ) -> Result<()> {
+        let before = present.pipelines.get(&config.name);
+        // An operator's decision, unless the file makes it.
+        config.enabled = config.enabled.or(Some(before.is_none_or(|record| record.config.enabled)));
+        let id = before.map_or_else(|| PipelineId(Uuid::now_v7()), |record| record.config.id);
+        let old = before.map(|record| written(&PipelineConfig::from(record.config.clone())));
+        let fields = differences(old.as_ref(), &written(&config));
+        if before.is_some() && fields.is_empty() {
+            return Ok(());
+        }
+        let name = config.name.clone();
+        let examined = checks::examine(app, config, id).await?;
+        let spoken = examined.checks.into_iter().filter(|check| check.severity != Severity::Ok);
+        self.checks.extend(
+            spoken.map(|check| Check { field: format!("/pipelines/{place}{}", check.field), ..check }),
+        );
+        let effects = before.map(|record| self.pipeline_effects(place, record, &examined.pipeline));
+        self.add("pipeline", &name, before.map(|record| record.version), fields, effects.unwrap_or_default());
+        self.changes.push(match before {
+            Some(record) => Change::EditPipeline { after: examined.pipeline, version: record.version },
+            None => Change::CreatePipeline(examined.pipeline),
+        });
+        Ok(())
+    }
+
+    /// What an edit means for runs; that it has to wait for one is a warning.
+    fn pipeline_effects(&mut self, place: usize, before: &PipelineRecord, after: &Pipeline) -> Vec<String> {
+        if let Err(locked) = before.config.edit(after, before.status) {
+            let message = format!("{locked}\nhint: applying is refused until the run has ended");
+            let field = format!("/pipelines/{place}");
+            self.checks.push(Check::new(Severity::Warning, "pipeline.locked", &field, &message));
+        }
+        let target = after.effective_target().parse().map(|name: TargetName| Target::undescribed(&name));
+        let moved = |target: &Target| before.config.config_hash(target) != after.config_hash(target);
+        let mut effects = Vec::new();
+        if target.is_ok_and(|target| moved(&target)) && before.last_run.is_some() {
+            effects.push(
+                "the next incremental run asks what becomes of the checkpoint: keep or reset".to_owned(),
+            );
+        }
+        if before.config.effective_target() != after.effective_target() {
+            let old = before.config.effective_target();
+            effects.push(format!("{old} is written to no more, and stays as it is"));
+        }
+        effects
+    }
+
+    fn prune(&mut self, present: &Present, named: &BTreeSet<String>, described: &BTreeSet<String>) {
+        for (name, record) in present.pipelines.iter().filter(|(name, _)| !named.contains(*name)) {
+            let effects = vec!["its history goes too; its target stays as it is".to_owned()];
+            self.add_deletion("pipeline", name, record.version, effects);
+            self.changes.push(Change::DeletePipeline { id: record.config.id, version: Some(record.version) });
+        }
+        for (name, record) in present.targets.iter().filter(|(name, _)| !described.contains(*name)) {
+            self.add_deletion("target", name, record.version, Vec::new());
+            self.changes.push(Change::DeleteTarget { name: name.clone(), version: Some(record.version) });
+        }
+    }
+
+    fn add(
+        &mut self,
+        kind: &'static str,
+        name: &str,
+        version: Option<i64>,
+        fields: Vec<FieldChange>,
+        effects: Vec<String>,
+    ) {
+        let action = if version.is_some() { Action::Edit } else { Action::Create };
+        self.planned.push(PlannedChange { action, kind, name: name.to_owned(), version, fields, effects });
+    }
+
+    fn add_deletion(&mut self, kind: &'static str, name: &str, version: i64, effects: Vec<String>) {
+        let (name, version, fields) = (name.to_owned(), Some(version), Vec::new());
+        self.planned.push(PlannedChange { action: Action::Delete, kind, name, version, fields, effects });
+    }
+
+    fn fault(&mut self, place: &str, faults: Vec<Fault>) {
+        let placed = |fault: Fault| Fault { pointer: format!("{place}{}", fault.pointer), ..fault };
+        self.checks.extend(faults.into_iter().map(placed).map(Check::from));
+    }
+}
+
+fn target_effects(before: &TargetRecord, after: &Target) -> Vec<String> {
+    let rekeyed = before.target.key != after.key || before.target.connection != after.connection;
+    let asked = format!(
+        "the next incremental run of {} asks what becomes of the checkpoint",
+        before.pipelines.join(", ")
+    );
+    (rekeyed && !before.pipelines.is_empty()).then_some(asked).into_iter().collect()
+}
+
+/// Fields in which two written configurations differ; all that is not null where there was none before.
+fn differences(before: Option<&Map<String, Value>>, after: &Map<String, Value>) -> Vec<FieldChange> {
+    let old = |field: &String| before.and_then(|fields| fields.get(field)).cloned().unwrap_or(Value::Null);
+    let changed = after.iter().filter(|(field, value)| old(field) != **value);
+    let change = |(field, value): (&String, &Value)| FieldChange {
+        field: field.clone(),
+        before: old(field),
+        after: value.clone(),
+    };
+    changed.map(change).collect()
+}
+
+fn written(config: &PipelineConfig) -> Map<String, Value> {
+    targets::object(config)
+}
+
+fn blank_pipeline() -> PipelineConfig {
+    serde_json::from_value(json!({"enabled": true})).expect("all fields have defaults")
+}
+
+fn undescribed(record: &TargetRecord) -> Target {
+    let name: Result<TargetName, _> = record.target.name.parse();
+    name.map_or_else(|_| record.target.clone(), |name| Target::undescribed(&name))
+}
+
+fn without_defaults(config: &Map<String, Value>, blank: &Map<String, Value>) -> Value {
+    let differs = |(field, value): &(&String, &Value)| blank.get(*field) != Some(*value);
+    Value::Object(
+        config.iter().filter(differs).map(|(field, value)| (field.clone(), value.clone())).collect(),
+    )
+}
+
+fn named(name: &str, config: &Value) -> Value {
+    let mut fields = Map::from_iter([("name".to_owned(), json!(name))]);
+    fields.extend(config.as_object().cloned().unwrap_or_default());
+    Value::Object(fields)
+}

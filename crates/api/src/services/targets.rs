@@ -1,0 +1,83 @@
+//! Targets that somebody describes: a key, a connection, a touch column, a mapping.
+
+use serde_json::{Map, Value};
+use vitrina_core::{Target, TargetName, is_allowed_target};
+use vitrina_store::{Actor, Change, Error as StoreError, TargetRecord};
+
+use crate::app::{App, Rules};
+use crate::error::{Error, Result};
+use crate::models::TargetConfig;
+use crate::problem::Fault;
+
+pub(crate) async fn list(app: &App) -> Result<Vec<TargetRecord>> {
+    Ok(app.store.targets().await?)
+}
+
+pub(crate) async fn find(app: &App, name: &str) -> Result<TargetRecord> {
+    app.store.described_target(name).await?.ok_or_else(|| Error::NoSuchTarget(name.to_owned()))
+}
+
+/// Creates or replaces. `version` is the one that the caller has seen; without one the newest counts.
+pub(crate) async fn put(
+    app: &App,
+    actor: &Actor,
+    name: &str,
+    config: TargetConfig,
+    version: Option<i64>,
+) -> Result<(TargetRecord, bool)> {
+    let target = sound(&app.rules, name, config).map_err(Error::InvalidTarget)?;
+    let before = app.store.described_target(name).await?;
+    let current = before.as_ref().map(|record| record.version);
+    match (version, current) {
+        (Some(_), None) => return Err(Error::NoSuchTarget(name.to_owned())),
+        (Some(seen), Some(current)) if seen != current => {
+            return Err(StoreError::VersionMoved { current }.into());
+        }
+        _ => {}
+    }
+    app.configure(actor, &[Change::PutTarget { target, version: current }]).await?;
+    Ok((find(app, name).await?, before.is_none()))
+}
+
+pub(crate) async fn delete(app: &App, actor: &Actor, name: &str, version: Option<i64>) -> Result<()> {
+    app.configure(actor, &[Change::DeleteTarget { name: name.to_owned(), version }]).await
+}
+
+/// A target as a file would say it.
+pub(super) fn written(target: Target) -> Map<String, Value> {
+    object(&TargetConfig::from(target))
+}
+
+/// A configuration is a struct of plain values.
+pub(super) fn object(config: &impl serde::Serialize) -> Map<String, Value> {
+    match serde_json::to_value(config) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    }
+}
+
+/// The target, or all that speaks against it.
+pub(super) fn sound(rules: &Rules, name: &str, config: TargetConfig) -> Result<Target, Vec<Fault>> {
+    let allowed = is_allowed_target(name, &rules.allowed_targets)
+        .map_err(|error| vec![Fault::new("/name", error.code, &error.to_string())])?;
+    let mut faults = Vec::new();
+    let mut say = |pointer: &str, rule: &str| faults.push(Fault::new(pointer, "target.field", rule));
+    if config.connection.as_ref().is_some_and(|name| name.trim().is_empty()) {
+        say("/connection", "a connection has a name: leave it out for the usual one");
+    }
+    if config.key.iter().any(|column| column.trim().is_empty()) {
+        say("/key", "a column of the key has a name");
+    }
+    let repeated = config.key.iter().enumerate().any(|(at, column)| config.key[..at].contains(column));
+    if repeated {
+        say("/key", "a column stands in the key once");
+    }
+    let index = matches!(allowed, TargetName::Named { .. });
+    if !index && (config.mapping.is_some() || config.settings.is_some()) {
+        say("/mapping", "only an index has a mapping and settings");
+    }
+    if index && config.touch_column.is_some() {
+        say("/touch_column", "only a table has a touch column");
+    }
+    if faults.is_empty() { Ok(config.into_target(&allowed)) } else { Err(faults) }
+}

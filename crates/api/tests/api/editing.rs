@@ -1,0 +1,244 @@
+//! Configuration that is edited (R-API-1, R-CFG-5): what may change when, and against which version.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::app::{App, QUERY, send};
+
+const FILMS: &str = "/api/v1/pipelines/films";
+
+#[tokio::test]
+async fn a_patch_changes_what_it_names_sets_null_back_to_the_default_and_raises_the_version() {
+    let app = App::start().await;
+    let body = json!({"name": "films", "target_table": "analytics.film_dim", "source_query": QUERY,
+                      "batch_size": 5, "tags": ["a"], "schedule_interval": "5m", "reject_limit": 3});
+    let before = app.post_json("/pipelines", &body).await.assert(201).body;
+    let patch = json!({"batch_size": null, "tags": ["b", "c"], "schedule_interval": null, "freshness_limit_seconds": 60});
+    let answer = app.patch(FILMS, "\"1\"", &patch).await.assert(200);
+    assert_eq!(answer.header("etag"), "\"2\"");
+    let after = &answer.body;
+    assert_eq!((&after["batch_size"], &after["tags"]), (&json!(1000), &json!(["b", "c"])));
+    assert_eq!((&after["schedule_interval"], &after["freshness_limit_seconds"]), (&Value::Null, &json!(60)));
+    for untouched in ["id", "name", "source_query", "reject_limit", "target_table", "created_at", "enabled"] {
+        assert_eq!(after[untouched], before[untouched], "{untouched}");
+    }
+    assert_eq!(&app.get(FILMS).await.body, after);
+    let audited =
+        app.database.texts("select action, before::text, after::text from etl.etl_audit order by id").await;
+    let [_, edit] = audited.as_slice() else { panic!("{audited:?}") };
+    let (old, new): (Value, Value) = (
+        serde_json::from_str(edit[1].as_deref().unwrap()).unwrap(),
+        serde_json::from_str(edit[2].as_deref().unwrap()).unwrap(),
+    );
+    assert_eq!(edit[0].as_deref(), Some("pipeline.edit"));
+    assert_eq!((&old["batch_size"], &new["batch_size"]), (&json!(5), &json!(1000)));
+    assert!(old.get("source_query").is_none(), "only what has changed: {old}");
+}
+
+#[tokio::test]
+async fn a_patch_passes_the_same_rules_as_a_new_pipeline() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    app.create_pipeline("taken").await;
+    let refused = async |patch: Value| app.patch(FILMS, "*", &patch).await;
+    let answer = refused(json!({"target_table": "auth.users", "batch_size": 0})).await;
+    let answer = answer.assert_problem(422, "pipeline.invalid");
+    assert_eq!(
+        answer.faults(),
+        [("/target_table", "target.not_allowed"), ("/batch_size", "pipeline.batch_size")]
+    );
+    refused(json!({"name": "taken"})).await.assert_problem(409, "pipeline.name_taken");
+    refused(json!({"name": null})).await.assert_problem(422, "pipeline.invalid");
+    refused(json!({"mode": "incremental"})).await.assert_problem(422, "pipeline.invalid");
+    let answer = refused(json!({"mode": "often"})).await.assert_problem(422, "request.invalid");
+    assert_eq!(answer.faults(), [("/mode", "body.field")]);
+    refused(json!({"batchsize": 7})).await.assert_problem(422, "request.invalid");
+    refused(json!({"status": "RUNNING"})).await.assert_problem(422, "request.invalid");
+    refused(json!({"source_query": "select id from auth.users"}))
+        .await
+        .assert_problem(422, "pipeline.invalid");
+    let answer = refused(json!({"source_query": "select id,\n titel from content.film_work"})).await;
+    let answer = answer.assert_problem(422, "pipeline.invalid");
+    let error = &answer.body["errors"][0];
+    assert_eq!(
+        (&error["code"], &error["line"], &error["column"]),
+        (&json!("sql.refused_by_source"), &json!(2), &json!(2))
+    );
+    let patch = json!({"mode": "incremental", "incremental_key": "n", "incremental_id_key": "id"});
+    let answer = refused(patch).await.assert_problem(422, "pipeline.invalid");
+    assert_eq!(answer.faults(), [("/incremental_key", "pipeline.column")]);
+    assert_eq!(app.get(FILMS).await.body["version"], 1, "nothing was saved");
+}
+
+#[tokio::test]
+async fn an_edit_names_the_version_it_was_made_for() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let patch = json!({"batch_size": 7});
+    send(app.request(Method::PATCH, FILMS).json(&patch)).await.assert_problem(428, "request.if_match");
+    app.patch(FILMS, "seven", &patch).await.assert_problem(400, "request.header");
+    app.patch(FILMS, "\"1\"", &patch).await.assert(200);
+    let answer = app.patch(FILMS, "\"1\"", &json!({"batch_size": 8})).await;
+    let answer = answer.assert_problem(412, "config.version_moved");
+    assert_eq!((answer.header("etag"), &answer.body["current_version"]), ("\"2\"", &json!(2)));
+    app.patch(FILMS, "*", &json!({"batch_size": 9})).await.assert(200);
+    let answer = app.patch(FILMS, "*", &json!({"batch_size": 9})).await.assert(200);
+    assert_eq!(answer.header("etag"), "\"3\"", "nothing has changed");
+    let answer =
+        app.post_json(&format!("{FILMS}/update-config"), &json!({"batch_size": 10})).await.assert(200);
+    assert_eq!((answer.header("etag"), &answer.body["batch_size"]), ("\"4\"", &json!(10)));
+    let delete = app.request(Method::DELETE, FILMS).header("if-match", "\"3\"");
+    send(delete).await.assert_problem(412, "config.version_moved");
+    send(app.request(Method::DELETE, FILMS).header("if-match", "\"4\"")).await.assert(204);
+}
+
+#[tokio::test]
+async fn edits_of_different_fields_at_the_same_time_are_all_kept() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let mut edits = JoinSet::new();
+    let fields = [
+        json!({"batch_size": 11}),
+        json!({"description": "all films"}),
+        json!({"tags": ["x"]}),
+        json!({"reject_limit": 4}),
+    ];
+    for patch in fields.clone() {
+        let request = app.request(Method::POST, &format!("{FILMS}/update-config")).json(&patch);
+        edits.spawn(async move { send(request).await.assert(200) });
+    }
+    edits.join_all().await;
+    let after = app.get(FILMS).await.body;
+    for (field, value) in fields.iter().flat_map(|patch| patch.as_object().unwrap()) {
+        assert_eq!(&after[field], value, "{field}");
+    }
+    assert_eq!(after["version"], 5);
+}
+
+#[tokio::test]
+async fn of_many_edits_of_one_version_exactly_one_is_accepted() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let mut edits = JoinSet::new();
+    for size in 1..=8 {
+        let patch = json!({"batch_size": size});
+        let request = app.request(Method::PATCH, FILMS).header("if-match", "\"1\"").json(&patch);
+        edits.spawn(async move { send(request).await.status.as_u16() });
+    }
+    let mut answers = edits.join_all().await;
+    answers.sort_unstable();
+    assert_eq!(answers, [200, 412, 412, 412, 412, 412, 412, 412]);
+}
+
+#[tokio::test]
+async fn under_a_run_the_rest_is_refused_and_nothing_of_the_patch_is_saved() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    app.run("films").await;
+    let refused =
+        json!({"batch_size": 7, "source_query": "select id from content.film_work", "mode": "full"});
+    for claimed in [false, true] {
+        if claimed {
+            app.claim().await;
+        }
+        let answer = app.patch(FILMS, "*", &refused).await.assert_problem(409, "pipeline.locked");
+        assert_eq!(answer.faults(), [("/source_query", "pipeline.locked")]);
+        assert_eq!(app.get(FILMS).await.body["batch_size"], 1000);
+    }
+    app.patch(FILMS, "*", &json!({"batch_size": 7, "name": "movies", "schedule_interval": "1h"}))
+        .await
+        .assert(200);
+    app.post("/pipelines/movies/pause").await.assert(202);
+    let answer = app.patch("/pipelines/movies", "*", &refused).await;
+    answer.assert_problem(409, "pipeline.locked");
+}
+
+#[tokio::test]
+async fn a_run_that_is_asked_for_during_edits_works_on_one_of_their_versions_whole() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let mut calls = JoinSet::new();
+    for round in 0..6 {
+        let sql = format!("select id, title, {round} as n from content.film_work");
+        let patch = json!({"source_query": sql, "description": round.to_string()});
+        let edit = app.request(Method::POST, &format!("{FILMS}/update-config")).json(&patch);
+        calls.spawn(async move { send(edit).await.status.as_u16() });
+        let run = app.request(Method::POST, &format!("{FILMS}/run"));
+        calls.spawn(async move { send(run).await.status.as_u16() });
+    }
+    for status in calls.join_all().await {
+        assert!([200, 202, 409].contains(&status), "{status}");
+    }
+    let torn: i64 = app
+        .database
+        .value(
+            "select count(*) from etl.etl_runs where snapshot #>> '{pipeline,description}' <> ''
+              and snapshot #>> '{pipeline,source_query}' not like '%, ' || (snapshot #>> '{pipeline,description}') || ' as n%'",
+        )
+        .await;
+    assert_eq!(torn, 0);
+    let shown = app.get(FILMS).await.body;
+    let run: String =
+        app.database.value("select snapshot #>> '{pipeline,source_query}' from etl.etl_runs").await;
+    assert_eq!(shown["source_query"], run, "from the request on, the query is locked");
+}
+
+#[tokio::test]
+async fn enabling_by_an_edit_is_the_same_step_as_by_its_call() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    app.run("films").await;
+    app.claim().await;
+    let answer = app.patch(FILMS, "*", &json!({"enabled": false, "batch_size": 3})).await.assert(200);
+    assert_eq!((&answer.body["status"], &answer.body["enabled"]), (&json!("PAUSE_REQUESTED"), &json!(false)));
+    let answer = app.patch(FILMS, "*", &json!({"enabled": true})).await.assert(200);
+    assert_eq!(answer.body["enabled"], true);
+}
+
+#[tokio::test]
+async fn a_plan_is_edited_with_its_pipeline() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let tasks = json!([{"order_index": 1, "task_type": "SQL", "body": "select id from content.film_work"}]);
+    let answer = app.patch(FILMS, "*", &json!({"tasks": tasks})).await.assert(200);
+    assert_eq!(answer.body["tasks"][0]["body"], "select id from content.film_work");
+    assert_ne!(answer.header("etag"), "\"1\"");
+    let answer = app.patch(FILMS, answer.header("etag"), &json!({"tasks": null})).await.assert(200);
+    assert_eq!(answer.body["tasks"], json!([]));
+}
+
+#[tokio::test]
+async fn a_change_in_psql_raises_the_version_too() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    app.database.execute("update etl.etl_pipelines set batch_size = 9").await;
+    assert_eq!(app.get(FILMS).await.header("etag"), "\"2\"");
+    app.database.execute("update etl.etl_pipelines set lease_length = '1 minute'").await;
+    assert_eq!(app.get(FILMS).await.header("etag"), "\"2\"", "not its configuration");
+}
+
+#[tokio::test]
+async fn reloading_validates_makes_a_new_version_and_tells_what_has_changed_since_the_last_run() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let reload = format!("{FILMS}/reload-config");
+    let answer = app.post(&reload).await.assert(200);
+    assert_eq!(answer.body["changed_since_last_run"], Value::Null);
+    assert_eq!(answer.body["pipeline"]["version"], 2);
+    app.run("films").await;
+    app.patch(FILMS, "*", &json!({"batch_size": 5, "tags": ["x"]})).await.assert(200);
+    let answer = app.post(&reload).await.assert(200);
+    assert_eq!(answer.body["changed_since_last_run"], json!(["batch_size", "tags"]));
+    app.database.execute("drop table content.film_work").await;
+    app.post(&reload).await.assert_problem(422, "pipeline.invalid");
+}
+
+#[tokio::test]
+async fn a_dry_run_saves_nothing() {
+    let app = App::start().await;
+    let body = json!({"name": "films", "target_table": "analytics.film_dim", "source_query": QUERY});
+    let answer = app.post_json("/pipelines?dry_run=true", &body).await.assert(200);
+    assert_eq!(answer.body["ok"], true, "{}", answer.body);
+    app.get(FILMS).await.assert_problem(404, "pipeline.not_found");
+}

@@ -1,0 +1,233 @@
+//! Configuration as code: what files would change, then exactly that.
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::app::{Answer, App, QUERY, send};
+
+fn films() -> Value {
+    json!({"name": "films", "target_table": "analytics.film_dim", "source_query": QUERY, "tags": ["core"]})
+}
+
+fn files() -> Value {
+    json!({"targets": [{"name": "analytics.film_dim", "key": ["id"]}], "pipelines": [films()]})
+}
+
+impl App {
+    async fn plan(&self, configuration: &Value) -> Value {
+        self.post_json("/api/v1/plan", configuration).await.assert(200).body
+    }
+
+    async fn apply(&self, configuration: &Value, hash: &Value) -> Answer {
+        self.post_json("/api/v1/apply", &json!({"configuration": configuration, "plan_hash": hash})).await
+    }
+
+    /// Plans, applies, and answers what was changed.
+    async fn settle(&self, configuration: &Value) -> Vec<String> {
+        let plan = self.plan(configuration).await;
+        assert_eq!(plan["ok"], true, "{plan}");
+        told(&self.apply(configuration, &plan["hash"]).await.assert(200).body)
+    }
+}
+
+fn told(plan: &Value) -> Vec<String> {
+    let text = |change: &Value, field: &str| change[field].as_str().unwrap().to_owned();
+    let tell = |change: &Value| {
+        format!("{} {} {}", text(change, "action"), text(change, "kind"), text(change, "name"))
+    };
+    plan["changes"].as_array().unwrap().iter().map(tell).collect()
+}
+
+#[tokio::test]
+async fn a_plan_tells_what_would_change_and_applying_does_exactly_that() {
+    let app = App::start().await;
+    let plan = app.plan(&files()).await;
+    assert_eq!(told(&plan), ["create target analytics.film_dim", "create pipeline films"]);
+    app.get("/pipelines/films").await.assert_problem(404, "pipeline.not_found");
+    let applied = app.apply(&files(), &plan["hash"]).await.assert(200);
+    assert_eq!(told(&applied.body), told(&plan));
+    assert_eq!(app.get("/pipelines/films").await.assert(200).body["tags"], json!(["core"]));
+    assert_eq!(app.get("/targets/analytics.film_dim").await.assert(200).body["key"], json!(["id"]));
+    let again = app.plan(&files()).await;
+    assert_eq!((&again["changes"], &again["ok"]), (&json!([]), &json!(true)));
+    let mut edited = files();
+    edited["pipelines"][0]["batch_size"] = json!(7);
+    let plan = app.plan(&edited).await;
+    let fields = &plan["changes"][0]["fields"];
+    assert_eq!(fields, &json!([{"field": "batch_size", "before": 1000, "after": 7}]));
+    app.settle(&edited).await;
+    assert_eq!(app.get("/pipelines/films").await.body["batch_size"], 7);
+}
+
+#[tokio::test]
+async fn a_plan_that_has_moved_is_not_applied() {
+    let app = App::start().await;
+    app.settle(&files()).await;
+    let mut edited = files();
+    edited["pipelines"][0]["batch_size"] = json!(7);
+    let hash = app.plan(&edited).await["hash"].clone();
+    app.patch("/pipelines/films", "*", &json!({"description": "meanwhile"})).await.assert(200);
+    let answer = app.apply(&edited, &hash).await.assert_problem(409, "plan.moved");
+    assert_eq!(answer.body["plan_hash"], app.plan(&edited).await["hash"]);
+    assert_eq!(app.get("/pipelines/films").await.body["batch_size"], 1000);
+    app.apply(&edited, &json!("")).await.assert_problem(409, "plan.moved");
+}
+
+#[tokio::test]
+async fn of_plans_applied_at_the_same_time_one_is_carried_out() {
+    let app = App::start().await;
+    app.settle(&files()).await;
+    let mut orders = Vec::new();
+    for size in 2..8 {
+        let mut edited = files();
+        edited["pipelines"][0]["batch_size"] = json!(size);
+        let hash = app.plan(&edited).await["hash"].clone();
+        orders.push(json!({"configuration": edited, "plan_hash": hash}));
+    }
+    let mut calls = JoinSet::new();
+    for order in &orders {
+        let call = app.request(reqwest::Method::POST, "/apply").json(order);
+        calls.spawn(async move { send(call).await.status.as_u16() });
+    }
+    let mut answers = calls.join_all().await;
+    answers.sort_unstable();
+    assert_eq!(answers[0], 200);
+    assert!(answers[1..].iter().all(|status| [409, 412].contains(status)), "{answers:?}");
+}
+
+#[tokio::test]
+async fn all_that_is_wrong_with_files_is_told_at_once_and_nothing_is_saved() {
+    let app = App::start().await;
+    let wrong = json!({
+        "targets": [{"name": "auth.users"}, {"name": "analytics.a", "key": ["a", "a"]}],
+        "pipelines": [films(), {"name": "films", "target_table": "analytics.a", "source_query": "select id,\n x from content.film_work"},
+                      {"name": "b", "target_table": "analytics.b", "source_query": "select * from auth.users", "batch_size": 0}],
+    });
+    let plan = app.plan(&wrong).await;
+    assert_eq!(plan["ok"], false);
+    let found: Vec<(&str, &str)> = plan["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|check| (check["field"].as_str().unwrap(), check["code"].as_str().unwrap()))
+        .collect();
+    for expected in [
+        ("/targets/0/name", "target.not_allowed"),
+        ("/targets/1/key", "target.field"),
+        ("/pipelines/1/name", "config.twice"),
+        ("/pipelines/1/source_query", "sql.refused_by_source"),
+        ("/pipelines/2/source_query", "sql.schema_not_allowed"),
+        ("/pipelines/2/batch_size", "pipeline.batch_size"),
+    ] {
+        assert!(found.contains(&expected), "{expected:?} is not among {found:?}");
+    }
+    let answer = app.apply(&wrong, &plan["hash"]).await.assert_problem(422, "config.invalid");
+    assert!(answer.faults().contains(&("/pipelines/2/batch_size", "pipeline.batch_size")));
+    app.get("/pipelines/films").await.assert_problem(404, "pipeline.not_found");
+    app.post_json("/plan", &json!({"pipelines": [{"nam": "x"}]}))
+        .await
+        .assert_problem(422, "request.invalid");
+}
+
+#[tokio::test]
+async fn a_change_that_fails_takes_the_others_of_its_plan_with_it() {
+    let app = App::start().await;
+    app.settle(&files()).await;
+    app.create_pipeline("busy").await;
+    app.run("busy").await;
+    let mut edited = files();
+    edited["pipelines"][0]["batch_size"] = json!(7);
+    let busy = json!({"name": "busy", "target_table": "analytics.other", "source_query": QUERY});
+    edited["pipelines"].as_array_mut().unwrap().push(busy);
+    let plan = app.plan(&edited).await;
+    let warned = plan["checks"].as_array().unwrap().iter().any(|check| check["code"] == "pipeline.locked");
+    assert!(warned && plan["ok"] == true, "{plan}");
+    app.apply(&edited, &plan["hash"]).await.assert_problem(409, "pipeline.locked");
+    assert_eq!(app.get("/pipelines/films").await.body["batch_size"], 1000);
+}
+
+#[tokio::test]
+async fn what_is_exported_changes_nothing_when_it_is_applied() {
+    let app = App::start().await;
+    let everything = json!({
+        "targets": [{"name": "analytics.film_dim", "key": ["id"], "touch_column": "updated_at", "create_if_missing": true},
+                    {"name": "analytics.plain"},
+                    {"name": "es:films", "mapping": {"dynamic": "strict"}, "settings": {"number_of_shards": 1}}],
+        "pipelines": [
+            films(),
+            {"name": "tail", "target_table": "analytics.plain", "source_query": QUERY, "mode": "incremental",
+             "incremental_key": "modified", "incremental_id_key": "id", "schedule_interval": "CRON_TZ=Europe/Berlin 0 3 * * *",
+             "enabled": false, "delete_limit": 0.5, "reject_limit": 7, "freshness_limit_seconds": 900, "read": "keyset",
+             "watch": [{"table": "content.film_work", "key": ["id"]}], "change_key": ["id"], "late_window_seconds": 5},
+            {"name": "planned", "target_table": "analytics.plain", "first_load": "staged", "batch_size": 5,
+             "tasks": [{"order_index": 1, "task_type": "SQL", "body": QUERY, "target_table": "analytics.film_dim"}]},
+        ],
+    });
+    app.settle(&everything).await;
+    let exported = app.get("/export").await.assert(200).body;
+    assert_eq!(app.plan(&exported).await["changes"], json!([]));
+    let mut pruned = exported.clone();
+    pruned["prune"] = json!(true);
+    assert_eq!(app.plan(&pruned).await["changes"], json!([]), "everything is in it");
+    let films = exported["pipelines"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|pipeline| pipeline["name"] == "films")
+        .unwrap();
+    assert_eq!(films, &self::films(), "without what is as by default");
+    let elsewhere = App::start().await;
+    elsewhere.settle(&exported).await;
+    assert_eq!(elsewhere.get("/export").await.body, exported);
+}
+
+#[tokio::test]
+async fn only_pruning_deletes_and_the_plan_says_so() {
+    let app = App::start().await;
+    app.settle(&files()).await;
+    assert_eq!(app.plan(&json!({})).await["changes"], json!([]));
+    let plan = app.plan(&json!({"prune": true})).await;
+    assert_eq!(told(&plan), ["delete pipeline films", "delete target analytics.film_dim"]);
+    app.settle(&json!({"prune": true})).await;
+    app.get("/pipelines/films").await.assert_problem(404, "pipeline.not_found");
+    app.get("/targets/analytics.film_dim").await.assert_problem(404, "target.not_found");
+}
+
+#[tokio::test]
+async fn a_pipeline_that_an_operator_disabled_stays_so_unless_the_file_speaks_of_it() {
+    let app = App::start().await;
+    app.settle(&files()).await;
+    app.post("/pipelines/films/disable").await.assert(200);
+    assert_eq!(app.plan(&files()).await["changes"], json!([]));
+    let mut enabling = files();
+    enabling["pipelines"][0]["enabled"] = json!(true);
+    app.settle(&enabling).await;
+    assert_eq!(app.get("/pipelines/films").await.body["enabled"], true);
+}
+
+#[tokio::test]
+async fn a_plan_tells_that_a_changed_query_asks_for_a_decision() {
+    let app = App::start().await;
+    app.settle(&files()).await;
+    app.fail("films").await;
+    let mut edited = files();
+    edited["pipelines"][0]["source_query"] = json!("select id from content.film_work");
+    let plan = app.plan(&edited).await;
+    let effects = plan["changes"][0]["effects"].to_string();
+    assert!(effects.contains("keep or reset"), "{effects}");
+    edited["pipelines"][0] = films();
+    edited["pipelines"][0]["batch_size"] = json!(3);
+    assert_eq!(app.plan(&edited).await["changes"][0]["effects"], json!([]));
+}
+
+#[tokio::test]
+async fn the_schema_of_files_is_published() {
+    let app = App::start().await;
+    let schema = app.get("/config.schema.json").await.assert(200).body;
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(schema["properties"]["pipelines"]["items"]["$ref"], "#/$defs/PipelineConfig");
+    for definition in ["PipelineConfig", "NamedTarget", "Task", "Watch", "Mode"] {
+        assert!(schema["$defs"][definition].is_object(), "{definition}");
+    }
+    assert!(!schema.to_string().contains("#/components/"));
+}

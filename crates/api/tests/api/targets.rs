@@ -1,0 +1,64 @@
+//! Targets that somebody describes (R-CFG-1).
+
+use reqwest::Method;
+use serde_json::json;
+
+use crate::app::{App, QUERY, send};
+
+const FILMS: &str = "/api/v1/targets/analytics.film_dim";
+
+#[tokio::test]
+async fn a_target_is_described_shown_changed_and_forgotten() {
+    let app = App::start().await;
+    app.get(FILMS).await.assert_problem(404, "target.not_found");
+    let answer =
+        app.put_json(FILMS, &json!({"key": ["film_id"], "touch_column": "updated_at"})).await.assert(201);
+    assert_eq!((answer.header("etag"), &answer.body["connection"]), ("\"1\"", &json!("marts")));
+    let answer = app.put_json(FILMS, &json!({"key": ["film_id", "lang"]})).await.assert(200);
+    assert_eq!((answer.header("etag"), &answer.body["touch_column"]), ("\"2\"", &json!(null)));
+    let stale = app.request(Method::PUT, FILMS).header("if-match", "\"1\"").json(&json!({}));
+    let answer = send(stale).await.assert_problem(412, "config.version_moved");
+    assert_eq!(answer.body["current_version"], 2);
+    let listed = app.get("/targets").await.assert(200).body;
+    assert_eq!(
+        (&listed["items"][0]["name"], &listed["items"][0]["key"]),
+        (&json!("analytics.film_dim"), &json!(["film_id", "lang"]))
+    );
+    app.delete(FILMS).await.assert(204);
+    app.delete(FILMS).await.assert_problem(404, "target.not_found");
+    let audited: String = app
+        .database
+        .value("select string_agg(action || ' ' || subject, ',' order by id) from etl.etl_audit")
+        .await;
+    let film_dim = "target analytics.film_dim";
+    assert_eq!(audited, format!("target.put {film_dim},target.put {film_dim},target.delete {film_dim}"));
+}
+
+#[tokio::test]
+async fn only_allowed_targets_are_described_and_all_faults_are_told_at_once() {
+    let app = App::start().await;
+    let answer = app.put_json("/targets/auth.users", &json!({})).await.assert_problem(422, "target.invalid");
+    assert_eq!(answer.faults(), [("/name", "target.not_allowed")]);
+    let body = json!({"key": ["a", "a", " "], "mapping": {}, "connection": ""});
+    let answer = app.put_json(FILMS, &body).await.assert_problem(422, "target.invalid");
+    let pointers: Vec<&str> = answer.faults().iter().map(|fault| fault.0).collect();
+    assert_eq!(pointers, ["/connection", "/key", "/key", "/mapping"]);
+    let answer =
+        app.put_json("/targets/es:films", &json!({"mapping": {"dynamic": "strict"}})).await.assert(201);
+    assert_eq!(answer.body["connection"], "search");
+    app.put_json(FILMS, &json!({"keys": []})).await.assert_problem(422, "request.invalid");
+}
+
+#[tokio::test]
+async fn a_target_that_a_pipeline_writes_to_is_not_forgotten() {
+    let app = App::start().await;
+    app.put_json(FILMS, &json!({"key": ["id"]})).await.assert(201);
+    app.create_pipeline("films").await;
+    let tasks =
+        json!([{"order_index": 1, "task_type": "SQL", "body": QUERY, "target_table": "analytics.film_dim"}]);
+    let body = json!({"name": "planned", "target_table": "analytics.other", "tasks": tasks});
+    app.post_json("/pipelines", &body).await.assert(201);
+    assert_eq!(app.get(FILMS).await.body["pipelines"], json!(["films", "planned"]));
+    let answer = app.delete(FILMS).await.assert_problem(409, "target.used");
+    assert!(answer.body["detail"].as_str().unwrap().contains("films, planned"), "{}", answer.body);
+}

@@ -1,0 +1,190 @@
+//! `vitrina plan`, `apply` and `diff`: what files would change, and then exactly that.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use similar::TextDiff;
+
+use crate::client::{Client, FieldChange, Plan, PlannedChange};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::files::Files;
+use crate::output;
+
+use super::validate;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Paths {
+    /// YAML files, or directories that hold them
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Delete pipelines and targets that the files do not name
+    #[arg(long)]
+    prune: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    files: Paths,
+    /// End with 3 where there is something to change
+    #[arg(long)]
+    exit_code: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Apply {
+    #[command(flatten)]
+    files: Paths,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    /// Apply only the plan of this hash
+    #[arg(long, value_name = "HASH")]
+    plan_hash: Option<String>,
+}
+
+pub(crate) async fn plan(args: &Args, context: &Context) -> Result<Exit> {
+    show(args, context, summary).await
+}
+
+pub(crate) async fn diff(args: &Args, context: &Context) -> Result<Exit> {
+    show(args, context, difference).await
+}
+
+async fn show(args: &Args, context: &Context, tell: fn(&PlannedChange) -> String) -> Result<Exit> {
+    let (files, client) = (Files::read(&args.files.paths)?, context.client()?);
+    let plan =
+        client.plan(&files.configuration(args.files.prune)).await.map_err(|error| files.explain(error))?;
+    context.output.show(&plan.document, || text(&plan.known, tell));
+    complain(&plan.known, &files);
+    Ok(match plan.known.ok {
+        false => Exit::Usage,
+        true if args.exit_code && !plan.known.changes.is_empty() => Exit::Differences,
+        true => Exit::Done,
+    })
+}
+
+pub(crate) async fn apply(args: &Apply, context: &Context) -> Result<Exit> {
+    let (files, client) = (Files::read(&args.files.paths)?, context.client()?);
+    let configuration = files.configuration(args.files.prune);
+    let plan = client.plan(&configuration).await.map_err(|error| files.explain(error))?.known;
+    complain(&plan, &files);
+    if !plan.ok {
+        return Ok(Exit::Usage);
+    }
+    if let Some(seen) = args.plan_hash.as_ref().filter(|seen| **seen != plan.hash) {
+        let message = format!(
+            "the plan is another one by now: {}, not {seen}\nhint: look at `vitrina plan` again",
+            plan.hash
+        );
+        return Err(Exit::Conflict.fault(message));
+    }
+    if plan.changes.is_empty() {
+        context.output.show(&json!({"changes": []}), || "nothing to change".to_owned());
+        return Ok(Exit::Done);
+    }
+    if !args.yes && args.plan_hash.is_none() {
+        output::say(&text(&plan, summary));
+        consent()?;
+    }
+    carry_out(&client, configuration, &plan, context).await
+}
+
+async fn carry_out(client: &Client, configuration: Value, plan: &Plan, context: &Context) -> Result<Exit> {
+    let applied = client.apply(configuration, &plan.hash).await?;
+    context.output.show(&applied.document, || {
+        let done = applied.known.changes.iter().map(summary).collect::<Vec<_>>().join("\n");
+        format!("{done}\napplied {} changes", applied.known.changes.len())
+    });
+    Ok(Exit::Done)
+}
+
+fn consent() -> Result<()> {
+    if !io::stdin().is_terminal() {
+        let message = "nobody is there to agree\nhint: look at `vitrina plan`, then add --yes or --plan-hash";
+        return Err(Exit::Usage.fault(message));
+    }
+    let mut stderr = io::stderr().lock();
+    write!(stderr, "apply this? [y/N] ")?;
+    stderr.flush()?;
+    drop(stderr);
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Exit::Failed.fault("nothing was applied\nhint: answer y to apply")),
+    }
+}
+
+/// Errors and warnings, each with its file.
+fn complain(plan: &Plan, files: &Files) {
+    for check in &plan.checks {
+        output::say(&validate::line(check, &files.whereabouts(&check.field)));
+    }
+}
+
+fn text(plan: &Plan, tell: fn(&PlannedChange) -> String) -> String {
+    if plan.changes.is_empty() {
+        return "nothing to change".to_owned();
+    }
+    let changes = plan.changes.iter().map(tell).collect::<Vec<_>>().join("\n");
+    format!("{changes}\nplan {}", plan.hash)
+}
+
+/// `~ pipeline films` and a line for each field.
+fn summary(change: &PlannedChange) -> String {
+    let fields =
+        change.fields.iter().filter(|_| change.action == "edit").map(|field| {
+            format!("\n    {}: {} -> {}", field.field, short(&field.before), short(&field.after))
+        });
+    format!("{}{}{}", head(change), fields.collect::<String>(), effects(change))
+}
+
+/// The same with every line that differs.
+fn difference(change: &PlannedChange) -> String {
+    let fields =
+        change.fields.iter().filter(|field| !field.after.is_null() || !field.before.is_null()).map(lines);
+    format!("{}{}{}", head(change), fields.collect::<String>(), effects(change))
+}
+
+fn head(change: &PlannedChange) -> String {
+    let mark = match change.action.as_str() {
+        "create" => '+',
+        "delete" => '-',
+        _ => '~',
+    };
+    format!("{mark} {} {}", change.kind, change.name)
+}
+
+fn effects(change: &PlannedChange) -> String {
+    change.effects.iter().map(|effect| format!("\n    ! {effect}")).collect()
+}
+
+fn lines(field: &FieldChange) -> String {
+    let (before, after) = (whole(&field.before), whole(&field.after));
+    let diff = TextDiff::from_lines(&before, &after);
+    let changed = diff.iter_all_changes().filter(|line| line.tag() != similar::ChangeTag::Equal);
+    let shown = changed.map(|line| format!("\n    {} {}", line.tag(), line.value().trim_end()));
+    format!("\n  {}:{}", field.field, shown.collect::<String>())
+}
+
+fn whole(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => format!("{}\n", text.trim_end()),
+        other => format!("{other}\n"),
+    }
+}
+
+/// On one line: a query is told by its length.
+fn short(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".to_owned(),
+        Value::String(text) if text.lines().count() > 1 => format!("{} lines", text.lines().count()),
+        Value::String(text) => output::one_line(text),
+        other => other.to_string(),
+    }
+}

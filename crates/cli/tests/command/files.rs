@@ -1,0 +1,134 @@
+//! Configuration as code through the binary: validate, plan, diff, apply, export.
+
+use serde_json::Value;
+use vitrina_testbed::Database;
+
+use super::{Running, Vitrina, address, text, vitrina};
+
+const SOURCE: &str = "create schema content; create schema analytics;
+    create table content.film (id int primary key, title text not null, modified timestamptz not null default now());
+    create table analytics.film (id int primary key, title text)";
+
+const FILMS: &str = "
+targets:
+  - name: analytics.film
+    key: [id]
+pipelines:
+  - name: films
+    source_connection: cinema
+    target_table: analytics.film
+    sql_file: films.sql
+";
+const SQL: &str = "select id, title\n  from content.film\n";
+
+struct Place {
+    db: Database,
+    api: String,
+    _up: Running,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let db = Database::fresh().await;
+        db.execute(SOURCE).await;
+        let mut up = with_database(vitrina(&["up", "--listen", "127.0.0.1:0"]), &db).start();
+        let listens = up.says_until("the API listens").pop().unwrap();
+        up.says_until("the runner is ready");
+        Self { api: format!("http://{}", address(&listens)), db, _up: up }
+    }
+
+    /// A command beside the files of these texts.
+    fn vitrina(&self, arguments: &[&str], films: &str, sql: &str) -> Vitrina {
+        let command = with_database(vitrina(arguments), &self.db).variable("VITRINA_API_URL", &self.api);
+        command.file("films.yaml", films).file("films.sql", sql)
+    }
+}
+
+fn with_database(command: Vitrina, db: &Database) -> Vitrina {
+    let url = db.url();
+    command.variable("VITRINA_DATABASE_URL", url).variable("VITRINA_CONNECTIONS_CINEMA_URL", url)
+}
+
+#[tokio::test]
+async fn files_are_validated_planned_applied_and_then_change_nothing() {
+    let place = Place::new().await;
+    let films = |arguments: &[&str]| place.vitrina(arguments, FILMS, SQL);
+    let shown = films(&["validate", "films.yaml"]).ends(0);
+    assert!(
+        shown.contains("ok    films.yaml: pipeline films: target_table: analytics.film takes the rows"),
+        "{shown}"
+    );
+    let plan = films(&["plan", "."]).ends(0);
+    assert!(plan.starts_with("+ target analytics.film\n+ pipeline films\nplan "), "{plan}");
+    films(&["plan", ".", "--exit-code"]).ends(3);
+    let error = films(&["apply", "."]).reads("").refuses(2);
+    assert!(error.contains("nobody is there to agree"), "{error}");
+    let hash = plan.trim().rsplit(' ').next().unwrap().to_owned();
+    films(&["apply", ".", "--plan-hash", "0000"]).refuses(5);
+    let applied = films(&["apply", ".", "--plan-hash", &hash]).ends(0);
+    assert!(applied.ends_with("applied 2 changes\n"), "{applied}");
+    assert_eq!(films(&["plan", ".", "--exit-code"]).ends(0), "nothing to change\n");
+    assert_eq!(films(&["apply", ".", "--yes"]).ends(0), "nothing to change\n");
+}
+
+#[tokio::test]
+async fn a_difference_is_told_by_field_and_by_line() {
+    let place = Place::new().await;
+    place.vitrina(&["apply", ".", "--yes"], FILMS, SQL).ends(0);
+    let edited = FILMS.replace("target_table", "batch_size: 7\n    target_table");
+    let sql = "select id, title\n  from content.film\n where id > 0\n";
+    let plan = place.vitrina(&["plan", "."], &edited, sql).ends(0);
+    assert!(
+        plan.contains("~ pipeline films\n    batch_size: 1000 -> 7\n    source_query: 2 lines -> 3 lines"),
+        "{plan}"
+    );
+    let diff = place.vitrina(&["diff", "."], &edited, sql).ends(0);
+    assert!(diff.contains("  source_query:\n    +  where id > 0"), "{diff}");
+    let plan = place.vitrina(&["plan", ".", "-o", "json"], &edited, sql).ends(0);
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(plan["changes"][0]["fields"][0]["field"], "batch_size");
+}
+
+#[tokio::test]
+async fn errors_name_the_file_the_pipeline_the_line_and_what_to_do() {
+    let place = Place::new().await;
+    let output =
+        place.vitrina(&["plan", "films.yaml"], FILMS, "select id,\n titel from content.film\n").output();
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("FAIL  films.yaml: pipeline films: source_query, line 2, column 2: column \"titel\" does not exist"), "{said}");
+    let shown = place.vitrina(&["validate", "films.yaml"], FILMS, "delete from content.film").ends(2);
+    assert!(shown.contains("only SELECT is"), "{shown}");
+    let error = place.vitrina(&["plan", "films.yaml"], "pipelines: [{nam: x}]", SQL).refuses(2);
+    assert!(error.contains("unknown field `nam`"), "{error}");
+    place.vitrina(&["plan", "nowhere"], FILMS, SQL).refuses(2);
+}
+
+#[tokio::test]
+async fn what_is_exported_is_applied_elsewhere_and_changes_nothing_here() {
+    let place = Place::new().await;
+    place.vitrina(&["apply", ".", "--yes"], FILMS, SQL).ends(0);
+    let exported = place.vitrina(&["export"], FILMS, SQL).ends(0);
+    assert!(exported.contains("source_query: |\n"), "{exported}");
+    assert!(!exported.contains("batch_size"), "without what is as by default: {exported}");
+    assert_eq!(place.vitrina(&["diff", "films.yaml"], &exported, SQL).ends(0), "nothing to change\n");
+    let said = place.vitrina(&["export", "films", "--to", "out"], FILMS, SQL).output();
+    assert_eq!(text(&said.stderr), "wrote out/films.yaml\n");
+    place.vitrina(&["export", "nothing"], FILMS, SQL).refuses(2);
+    let plan = place.vitrina(&["plan", "films.yaml", "--prune"], "pipelines: []", SQL).ends(0);
+    assert!(plan.contains("- pipeline films") && plan.contains("- target analytics.film"), "{plan}");
+}
+
+#[test]
+fn the_schema_of_files_is_the_published_one() {
+    let printed = vitrina(&["config", "schema"]).ends(0);
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.schema.json");
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(&golden, &printed).unwrap();
+    }
+    let published = std::fs::read_to_string(&golden).unwrap_or_default();
+    assert!(
+        published == printed,
+        "docs/config.schema.json is not what the code says: write it with UPDATE_SCHEMA=1"
+    );
+}

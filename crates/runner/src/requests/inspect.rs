@@ -1,0 +1,92 @@
+//! What a pipeline will meet at its source and its target, looked at before it runs.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use vitrina_core::{Advice, Destination, Error, Pipeline, Result, Target};
+
+use super::{Desk, unreadable};
+use crate::look::{Look, View};
+
+#[derive(Debug, Deserialize)]
+struct Question {
+    pipeline: Pipeline,
+    target: Target,
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    checks: Vec<Check>,
+}
+
+#[derive(Debug, Serialize)]
+struct Check {
+    code: &'static str,
+    severity: &'static str,
+    field: &'static str,
+    detail: String,
+    hint: Option<String>,
+}
+
+pub(super) async fn answer(desk: &Desk, payload: &Value) -> Result<Value> {
+    let Question { pipeline, target } = Question::deserialize(payload).map_err(|error| unreadable(&error))?;
+    let mut checks = Vec::new();
+    if let Err(error) = inspect(desk, &pipeline, target, &mut checks).await {
+        checks.push(Check::of(&error));
+    }
+    serde_json::to_value(Answer { checks }).map_err(|error| unreadable(&error))
+}
+
+/// What was found before an error stays found.
+async fn inspect(desk: &Desk, pipeline: &Pipeline, target: Target, checks: &mut Vec<Check>) -> Result<()> {
+    let connections = desk.settings.connections.afresh();
+    let view = View {
+        connections: &connections,
+        allowed_targets: &desk.settings.allowed_targets,
+        sinks: &desk.settings.sinks,
+        max_batch_bytes: desk.settings.max_batch_bytes,
+        installation: desk.installation,
+    };
+    let mut look = Look::at(pipeline, target, &view).await?;
+    let (kind, definition) = (look.kind(), look.definition());
+    let lacks = kind.lacks(&definition).await?;
+    let name = &look.name;
+    checks.push(match lacks.as_slice() {
+        [] => Check::new("target.takes", "ok", "/target_table", format!("{name} takes the rows")),
+        [..] => Check {
+            hint: Some(format!("`vitrina mart {}` executes: {}", pipeline.name, lacks.join("; "))),
+            ..Check::new(
+                "target.lacks",
+                "warning",
+                "/target_table",
+                format!("{name} does not exist, or lacks columns"),
+            )
+        },
+    });
+    let key = kind.key(&definition).await?;
+    look.source.begin(&Destination { key, server: None }).await?;
+    checks.extend(look.source.advise().await?.into_iter().map(Check::from));
+    Ok(())
+}
+
+impl Check {
+    fn new(code: &'static str, severity: &'static str, field: &'static str, detail: String) -> Self {
+        Self { code, severity, field, detail, hint: None }
+    }
+
+    fn of(error: &Error) -> Self {
+        let field = if error.code.starts_with("sink") || error.code.starts_with("target") {
+            "/target_table"
+        } else {
+            ""
+        };
+        let (message, hint) = error.told();
+        Self { hint: hint.map(str::to_owned), ..Self::new(error.code, "error", field, message.to_owned()) }
+    }
+}
+
+impl From<Advice> for Check {
+    fn from(advice: Advice) -> Self {
+        let severity = if advice.warning { "warning" } else { "ok" };
+        Self { hint: advice.hint, ..Self::new("source.advice", severity, "", advice.message) }
+    }
+}

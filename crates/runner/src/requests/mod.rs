@@ -1,0 +1,108 @@
+//! Questions from the control plane that only a runner can answer: they touch targets. A request is taken under a lease
+//! of its own, kept while it is worked on, and answered in the meta-store. A new kind is one module and one line in
+//! `answer`.
+
+mod forget;
+mod inspect;
+mod test_connection;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+use uuid::Uuid;
+use vitrina_core::{Error, Result};
+use vitrina_store::{Store, TakenRequest};
+
+use crate::RunnerSettings;
+
+/// How many are worked on at a time, beside the runs.
+const AT_A_TIME: usize = 4;
+const LEASE: Duration = Duration::from_secs(30);
+
+/// What every kind needs.
+#[derive(Debug, Clone)]
+struct Desk {
+    settings: Arc<RunnerSettings>,
+    store: Store,
+    installation: Uuid,
+}
+
+#[derive(Debug)]
+pub(crate) struct Requests {
+    desk: Desk,
+    open: JoinSet<()>,
+}
+
+impl Requests {
+    pub(crate) fn new(settings: Arc<RunnerSettings>, store: Store, installation: Uuid) -> Self {
+        Self { desk: Desk { settings, store, installation }, open: JoinSet::new() }
+    }
+
+    /// Takes what waits, as far as there is room.
+    pub(crate) async fn fill(&mut self) -> vitrina_store::Result<()> {
+        while self.open.len() < AT_A_TIME {
+            let abilities = self.desk.settings.abilities();
+            let Some(taken) = self.desk.store.take_request(&abilities, LEASE).await? else { return Ok(()) };
+            self.open.spawn(serve(self.desk.clone(), taken));
+        }
+        Ok(())
+    }
+
+    /// Waits for ever where nothing is open.
+    pub(crate) async fn one_ended(&mut self) {
+        match self.open.join_next().await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => tracing::error!(%error, "a request broke off"),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+async fn serve(desk: Desk, taken: TakenRequest) {
+    tracing::info!(request = %taken.id, kind = taken.kind, "took a request");
+    let answered = tokio::select! {
+        answered = answer(&desk, &taken) => answered,
+        // Somebody else has it by now.
+        () = kept(&desk.store, &taken) => return,
+    };
+    let answered = answered.map_err(|error| {
+        tracing::warn!(request = %taken.id, kind = taken.kind, %error, "a request cannot be answered");
+        (error.code, error.to_string())
+    });
+    if let Err(error) = desk.store.answer(&taken, answered).await {
+        tracing::warn!(request = %taken.id, %error, "the answer to a request is lost");
+    }
+}
+
+async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
+    match taken.kind.as_str() {
+        "inspect" => inspect::answer(desk, &taken.payload).await,
+        "test_connection" => test_connection::answer(desk, &taken.payload).await,
+        "forget" => forget::answer(desk, &taken.payload).await,
+        kind => Err(Error::fix("request.unknown", format!("this runner knows no request {kind:?}"))
+            .hint("the API may be of a newer release than the runner")),
+    }
+}
+
+/// Returns when the request is not this runner's any more.
+async fn kept(store: &Store, taken: &TakenRequest) {
+    let mut beat = interval(LEASE / 3);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        beat.tick().await;
+        match store.keep_request(taken, LEASE).await {
+            Ok(()) => {}
+            Err(vitrina_store::Error::LeaseLost) => return,
+            Err(error) => {
+                tracing::warn!(request = %taken.id, %error, "a request could not be kept this time");
+            }
+        }
+    }
+}
+
+fn unreadable(error: &serde_json::Error) -> Error {
+    Error::fix("request.payload", format!("a request cannot be read: {error}"))
+}

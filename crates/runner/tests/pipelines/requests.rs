@@ -1,0 +1,204 @@
+//! Questions of the control plane that only a runner can answer: taken through the meta-store, answered there.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use vitrina_store::{Request, RequestRecord, RunnerAbilities};
+
+use crate::stage::Stage;
+
+fn request(kind: &'static str, payload: Value) -> Request {
+    Request {
+        kind,
+        pipeline: None,
+        payload,
+        connections: vec!["content".to_owned()],
+        expires_in: Duration::from_secs(60),
+        requested_by: "tester".to_owned(),
+    }
+}
+
+impl Stage {
+    async fn answered(&self, request: &Request) -> RequestRecord {
+        let mut wakeups = self.store.wakeups().await.unwrap();
+        let id = self.store.ask(request).await.unwrap();
+        loop {
+            let found = self.store.request_of(id).await.unwrap().unwrap();
+            if !found.is_open() {
+                return found;
+            }
+            wakeups.next().await;
+        }
+    }
+
+    async fn inspected(&self, id: vitrina_core::PipelineId) -> Vec<(String, String, String)> {
+        let pipeline = self.store.pipeline(&vitrina_store::PipelineRef::Id(id)).await.unwrap().config;
+        let target = self.store.target(&pipeline.effective_target().parse().unwrap()).await.unwrap();
+        let request = request("inspect", json!({"pipeline": pipeline, "target": target}));
+        let answer = self.answered(&request).await.answer.expect("an answer");
+        let text = |check: &Value, field: &str| check[field].as_str().unwrap_or_default().to_owned();
+        let checks = answer["checks"].as_array().unwrap().iter();
+        checks.map(|check| (text(check, "severity"), text(check, "code"), text(check, "hint"))).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inspection_looks_at_source_and_target_without_running() {
+    let stage = Stage::with_films(10).await;
+    let id = stage.incremental(5).await;
+    let (_runner, _stop) = stage.start_runner("r1");
+    let checks = stage.inspected(id).await;
+    assert_eq!(checks[0], ("ok".to_owned(), "target.takes".to_owned(), String::new()));
+    assert!(checks.iter().all(|check| check.0 == "ok"), "{checks:?}");
+    stage
+        .db
+        .execute("drop index content.film_modified_id_idx; alter table analytics.film drop column rating")
+        .await;
+    let checks = stage.inspected(id).await;
+    let warned = |code: &str, hint: &str| {
+        checks.iter().any(|check| check.0 == "warning" && check.1 == code && check.2.contains(hint))
+    };
+    assert!(warned("target.lacks", "rating"), "{checks:?}");
+    assert!(warned("source.advice", "create index"), "{checks:?}");
+    stage.db.execute("alter table content.film drop column rating").await;
+    let checks = stage.inspected(id).await;
+    assert_eq!(checks.last().map(|check| check.0.as_str()), Some("error"), "{checks:?}");
+    let rows: i64 = stage.db.value("select count(*) from analytics.film").await;
+    assert_eq!(rows, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_is_tested_with_the_rights_of_its_login() {
+    let stage = Stage::with_films(1).await;
+    let (_runner, _stop) = stage.start_runner("r1");
+    let test = async |connection: &str| {
+        let request = request("test_connection", json!({"connection": connection}));
+        stage.answered(&request).await
+    };
+    let answer = test("content").await.answer.unwrap();
+    assert_eq!(
+        (&answer["ok"], &answer["runner"], &answer["missing_grants"]),
+        (&json!(true), &json!("r1"), &json!([]))
+    );
+    assert!(answer["server"].as_str().unwrap().starts_with("PostgreSQL "), "{answer}");
+    let failed = test("nowhere").await;
+    assert_eq!(
+        (failed.status.as_str(), failed.error_code.as_deref()),
+        ("FAILED", Some("connection.unknown"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_rights_come_as_statements_to_copy() {
+    let stage = Stage::with_films(1).await;
+    let role = format!("poor_{}", stage.db.name());
+    let role = &role[..role.len().min(60)];
+    stage.db.execute(&format!("create role {role} login password 'poor'")).await;
+    let mut settings = stage.settings("r1");
+    for connection in settings.connections.0.values_mut() {
+        connection.url = stage.db.url_as(role, "poor").into();
+    }
+    let (_runner, _stop) = stage.start(settings);
+    let answer =
+        stage.answered(&request("test_connection", json!({"connection": "content"}))).await.answer.unwrap();
+    let grants = answer["missing_grants"].as_array().unwrap();
+    assert_eq!(answer["ok"], false);
+    for grant in grants {
+        stage.db.execute(grant.as_str().unwrap()).await;
+    }
+    let answer =
+        stage.answered(&request("test_connection", json!({"connection": "content"}))).await.answer.unwrap();
+    assert_eq!((&answer["ok"], grants.len()), (&json!(true), 2), "{answer}");
+    stage.db.execute(&format!("drop owned by {role}; drop role {role}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_pipeline_leaves_nothing_beside_its_mart() {
+    let stage = Stage::with_films(30).await;
+    let id = stage.pipeline(json!({"batch_size": 10, "first_load": "staged"})).await;
+    stage.succeed(id).await;
+    stage
+        .db
+        .execute(&format!(
+            "create table vitrina.load_{}_00000000 (id int);
+             insert into vitrina.loads (load, pipeline, position, rows) values (gen_random_uuid(), '{id}', '{{}}', 0);
+             insert into vitrina.checkpoints (installation, pipeline, token, version, checkpoint)
+             select id, '{id}', 1, 1, '{{}}' from etl.etl_installation",
+            id.0.simple()
+        ))
+        .await;
+    let actor = vitrina_store::Actor { name: "tester".to_owned(), request_id: "1".to_owned() };
+    stage
+        .store
+        .configure(&[vitrina_store::Change::DeletePipeline { id, version: None }], &actor)
+        .await
+        .unwrap();
+    let mut wakeups = stage.store.wakeups().await.unwrap();
+    let (_runner, _stop) = stage.start_runner("r1");
+    let status = "select status from etl.etl_requests where kind = 'forget'";
+    while stage.db.value::<String>(status).await != "DONE" {
+        wakeups.next().await;
+    }
+    let left: i64 = stage
+        .db
+        .value(
+            "select (select count(*) from vitrina.loads) + (select count(*) from vitrina.checkpoints)
+                  + (select count(*) from pg_class where relname like 'load\\_%' and relkind = 'r')",
+        )
+        .await;
+    assert_eq!(left, 0);
+    let rows: i64 = stage.db.value("select count(*) from analytics.film").await;
+    assert_eq!(rows, 30, "the mart stays");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_of_a_runner_that_died_is_taken_by_another_and_its_late_answer_is_refused() {
+    let stage = Stage::empty().await;
+    let id = stage.store.ask(&request("test_connection", json!({"connection": "content"}))).await.unwrap();
+    let dead = RunnerAbilities {
+        name: "dead".to_owned(),
+        connections: vec!["content".to_owned()],
+        ..Default::default()
+    };
+    let zombie = stage.store.take_request(&dead, Duration::from_millis(1)).await.unwrap().expect("taken");
+    let mut wakeups = stage.store.wakeups().await.unwrap();
+    let (_runner, _stop) = stage.start_runner("r1");
+    let found = loop {
+        let found = stage.store.request_of(id).await.unwrap().unwrap();
+        if !found.is_open() {
+            break found;
+        }
+        wakeups.next().await;
+    };
+    assert_eq!((found.status.as_str(), found.runner.as_deref()), ("DONE", Some("r1")));
+    let late = stage.store.answer(&zombie, Ok(json!({}))).await;
+    assert!(matches!(late, Err(vitrina_store::Error::LeaseLost)), "{late:?}");
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_can_answer_expires() {
+    let stage = Stage::empty().await;
+    let mut asked = request("inspect", json!({}));
+    asked.expires_in = Duration::ZERO;
+    let id = stage.store.ask(&asked).await.unwrap();
+    let runner = RunnerAbilities {
+        name: "r1".to_owned(),
+        connections: vec!["content".to_owned()],
+        ..Default::default()
+    };
+    assert!(stage.store.take_request(&runner, Duration::from_secs(9)).await.unwrap().is_none());
+    stage.store.tidy_requests().await.unwrap();
+    assert_eq!(stage.store.request_of(id).await.unwrap().unwrap().status, "EXPIRED");
+}
+
+#[tokio::test]
+async fn a_runner_takes_only_what_its_connections_can_answer() {
+    let stage = Stage::empty().await;
+    stage.store.ask(&request("inspect", json!({}))).await.unwrap();
+    let poor = RunnerAbilities {
+        name: "poor".to_owned(),
+        connections: vec!["marts".to_owned()],
+        ..Default::default()
+    };
+    assert!(stage.store.take_request(&poor, Duration::from_secs(9)).await.unwrap().is_none());
+}

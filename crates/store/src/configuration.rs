@@ -1,0 +1,271 @@
+//! Changes of the configuration: any number of them in one transaction, each against the version it was made for, and
+//! each with its row of the audit. What may change when is `core`'s to say, under the row's lock.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use sqlx::PgConnection;
+use vitrina_core::{Event, Pipeline, PipelineId, Target};
+
+use crate::access::{Actor, write_audit};
+use crate::pipelines::find;
+use crate::requests::{Request, leave};
+use crate::steps::{Ending, step};
+use crate::targets::{described, target};
+use crate::{Error, LOCK_TIMEOUT, PipelineRecord, PipelineRef, Result, RunRequest, Store, TargetRecord};
+
+/// One change. `version` is the one that its actor has seen.
+#[derive(Debug, Clone)]
+pub enum Change {
+    CreatePipeline(Pipeline),
+    EditPipeline {
+        after: Pipeline,
+        version: i64,
+    },
+    DeletePipeline {
+        id: PipelineId,
+        version: Option<i64>,
+    },
+    /// Without a version there must be no such target yet.
+    PutTarget {
+        target: Target,
+        version: Option<i64>,
+    },
+    DeleteTarget {
+        name: String,
+        version: Option<i64>,
+    },
+}
+
+impl Change {
+    /// The order of all locks: targets before the pipelines that write to them, each kind by its key.
+    fn rank(&self) -> (u8, String) {
+        match self {
+            Self::PutTarget { target, .. } => (0, target.name.clone()),
+            Self::EditPipeline { after, .. } => (1, after.id.to_string()),
+            Self::DeletePipeline { id, .. } => (1, id.to_string()),
+            Self::CreatePipeline(pipeline) => (2, pipeline.id.to_string()),
+            Self::DeleteTarget { name, .. } => (3, name.clone()),
+        }
+    }
+}
+
+const PIPELINE_COLUMNS: &str =
+    "name, description, tags, type, source_type, source_connection, source_table, source_query, target_table,
+     mode, batch_size, schedule_interval, incremental_key, incremental_id_key, capture, change_key, watch,
+     late_window_seconds, delete_limit, reject_limit, freshness_limit_seconds, read, first_load, python_task";
+
+impl Store {
+    /// All of them or none.
+    pub async fn configure(&self, changes: &[Change], actor: &Actor) -> Result<()> {
+        let mut ordered: Vec<&Change> = changes.iter().collect();
+        ordered.sort_by_cached_key(|change| change.rank());
+        let mut tx = self.pool.begin().await?;
+        sqlx::query(LOCK_TIMEOUT).execute(&mut *tx).await?;
+        for change in ordered {
+            carry_out(&mut tx, change, actor).await?;
+        }
+        Ok(tx.commit().await?)
+    }
+
+    /// Saves a new pipeline in the name of the installation itself.
+    pub async fn create_pipeline(&self, pipeline: &Pipeline) -> Result<PipelineRecord> {
+        let nobody = Actor { name: "vitrina".to_owned(), request_id: String::new() };
+        self.configure(&[Change::CreatePipeline(pipeline.clone())], &nobody).await?;
+        self.pipeline(&PipelineRef::Id(pipeline.id)).await
+    }
+
+    /// Makes a new version of the configuration as it is: runners use it from their next claim.
+    pub async fn raise_version(&self, id: PipelineId) -> Result<PipelineRecord> {
+        let mut tx = self.pool.begin().await?;
+        sqlx::query(LOCK_TIMEOUT).execute(&mut *tx).await?;
+        sqlx::query(
+            "with raised as (update etl.etl_pipelines set version = version + 1, updated_at = clock_timestamp()
+                              where id = $1 returning id)
+             select pg_notify('vitrina', id || ' CONFIG') from raised",
+        )
+        .bind(id.0)
+        .execute(&mut *tx)
+        .await?;
+        let record = find(&mut tx, &PipelineRef::Id(id)).await?;
+        tx.commit().await?;
+        Ok(record)
+    }
+}
+
+async fn carry_out(tx: &mut PgConnection, change: &Change, actor: &Actor) -> Result<()> {
+    match change {
+        Change::CreatePipeline(pipeline) => create(tx, pipeline, actor).await,
+        Change::EditPipeline { after, version } => edit(tx, after, *version, actor).await,
+        Change::DeletePipeline { id, version } => delete(tx, *id, *version, actor).await,
+        Change::PutTarget { target, version } => put_target(tx, target, *version, actor).await,
+        Change::DeleteTarget { name, version } => delete_target(tx, name, *version, actor).await,
+    }
+}
+
+/// Its state row comes with it, by trigger.
+async fn create(tx: &mut PgConnection, pipeline: &Pipeline, actor: &Actor) -> Result<()> {
+    let sql = format!(
+        "insert into etl.etl_pipelines (id, enabled, {PIPELINE_COLUMNS})
+         select id, enabled, {PIPELINE_COLUMNS} from jsonb_populate_record(null::etl.etl_pipelines, $1)"
+    );
+    let document = serde_json::to_value(pipeline)?;
+    let inserted = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(&document).execute(&mut *tx).await;
+    inserted.map_err(|error| name_taken(error, &pipeline.name))?;
+    write_plan(tx, pipeline).await?;
+    write_audit(tx, actor, "pipeline.create", &subject(pipeline.id), None, Some(document)).await
+}
+
+async fn edit(tx: &mut PgConnection, after: &Pipeline, version: i64, actor: &Actor) -> Result<()> {
+    let before = locked(tx, after.id, Some(version)).await?;
+    let fields = before.config.edit(after, before.status)?;
+    if fields.is_empty() {
+        return Ok(());
+    }
+    let sql = format!(
+        "update etl.etl_pipelines set ({PIPELINE_COLUMNS}) =
+            (select {PIPELINE_COLUMNS} from jsonb_populate_record(null::etl.etl_pipelines, $2)) where id = $1"
+    );
+    let written = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(after.id.0)
+        .bind(serde_json::to_value(after)?)
+        .execute(&mut *tx)
+        .await;
+    written.map_err(|error| name_taken(error, &after.name))?;
+    if fields.iter().any(|field| field == "tasks") {
+        sqlx::query("delete from etl.etl_pipeline_tasks where pipeline_id = $1")
+            .bind(after.id.0)
+            .execute(&mut *tx)
+            .await?;
+        write_plan(tx, after).await?;
+    }
+    if before.config.enabled != after.enabled {
+        // A disabled pipeline pauses, an enabled one may go on: the same step as the calls of these names take.
+        let event = if after.enabled { Event::Enable } else { Event::Disable };
+        let record = find(tx, &PipelineRef::Id(after.id)).await?;
+        step(tx, record, event, &RunRequest::default(), &Ending::default()).await?;
+    }
+    let (old, new) = (picked(&before.config, &fields)?, picked(after, &fields)?);
+    write_audit(tx, actor, "pipeline.edit", &subject(after.id), Some(old), Some(new)).await
+}
+
+async fn delete(tx: &mut PgConnection, id: PipelineId, version: Option<i64>, actor: &Actor) -> Result<()> {
+    let before = locked(tx, id, version).await?;
+    if before.status.is_active() {
+        return Err(Error::RunOpen);
+    }
+    leave_to_forget(tx, &before.config).await?;
+    sqlx::query("delete from etl.etl_pipelines where id = $1").bind(id.0).execute(&mut *tx).await?;
+    let document = serde_json::to_value(&before.config)?;
+    write_audit(tx, actor, "pipeline.delete", &subject(id), Some(document), None).await
+}
+
+/// What it has left beside its target only a runner can remove. A name that is no target has nothing beside it.
+async fn leave_to_forget(tx: &mut PgConnection, pipeline: &Pipeline) -> Result<()> {
+    let Ok(name) = pipeline.effective_target().parse() else { return Ok(()) };
+    let target = target(tx, &name).await?;
+    let request = Request {
+        kind: "forget",
+        pipeline: None,
+        payload: serde_json::json!({"pipeline": pipeline.id, "target": target}),
+        connections: vec![target.connection],
+        expires_in: Duration::from_secs(30 * 86_400),
+        requested_by: "vitrina".to_owned(),
+    };
+    leave(tx, &request).await.map(drop)
+}
+
+async fn put_target(
+    tx: &mut PgConnection,
+    target: &Target,
+    version: Option<i64>,
+    actor: &Actor,
+) -> Result<()> {
+    let before = locked_target(tx, &target.name).await?;
+    match (before.as_ref().map(|record| record.version), version) {
+        (Some(current), seen) if seen != Some(current) => return Err(Error::VersionMoved { current }),
+        (None, Some(_)) => return Err(Error::NoSuchTarget(target.name.clone())),
+        _ => {}
+    }
+    let columns = "connection, key, touch_column, create_if_missing, mapping, settings";
+    let sql = format!(
+        "insert into etl.etl_targets (name, {columns})
+         select name, {columns} from jsonb_populate_record(null::etl.etl_targets, $1)
+         on conflict (name) do update set ({columns}) =
+            (excluded.connection, excluded.key, excluded.touch_column, excluded.create_if_missing, excluded.mapping, excluded.settings)"
+    );
+    let document = serde_json::to_value(target)?;
+    sqlx::query(sqlx::AssertSqlSafe(sql)).bind(&document).execute(&mut *tx).await?;
+    let old = before.map(|record| serde_json::to_value(record.target)).transpose()?;
+    if old.as_ref() == Some(&document) {
+        return Ok(());
+    }
+    write_audit(tx, actor, "target.put", &format!("target {}", target.name), old, Some(document)).await
+}
+
+async fn delete_target(tx: &mut PgConnection, name: &str, version: Option<i64>, actor: &Actor) -> Result<()> {
+    let before = locked_target(tx, name).await?.ok_or_else(|| Error::NoSuchTarget(name.to_owned()))?;
+    if version.is_some_and(|seen| seen != before.version) {
+        return Err(Error::VersionMoved { current: before.version });
+    }
+    if !before.pipelines.is_empty() {
+        return Err(Error::TargetUsed(before.pipelines));
+    }
+    sqlx::query("delete from etl.etl_targets where name = $1").bind(name).execute(&mut *tx).await?;
+    let old = serde_json::to_value(before.target)?;
+    write_audit(tx, actor, "target.delete", &format!("target {name}"), Some(old), None).await
+}
+
+/// Locked by a statement of its own: one that waits for the lock reads the row as it was before.
+async fn locked(tx: &mut PgConnection, id: PipelineId, version: Option<i64>) -> Result<PipelineRecord> {
+    sqlx::query("select 1 from etl.etl_pipelines where id = $1 for no key update")
+        .bind(id.0)
+        .execute(&mut *tx)
+        .await?;
+    let record = find(tx, &PipelineRef::Id(id)).await?;
+    match version {
+        Some(seen) if seen != record.version => Err(Error::VersionMoved { current: record.version }),
+        _ => Ok(record),
+    }
+}
+
+async fn locked_target(tx: &mut PgConnection, name: &str) -> Result<Option<TargetRecord>> {
+    sqlx::query("select 1 from etl.etl_targets where name = $1 for update")
+        .bind(name)
+        .execute(&mut *tx)
+        .await?;
+    described(tx, name).await
+}
+
+async fn write_plan(tx: &mut PgConnection, pipeline: &Pipeline) -> Result<()> {
+    if pipeline.plan.tasks.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(
+        "insert into etl.etl_pipeline_tasks (pipeline_id, order_index, task_type, body, source_table, target_table)
+         select $1, order_index, task_type, body, source_table, target_table
+           from jsonb_populate_recordset(null::etl.etl_pipeline_tasks, $2)",
+    )
+    .bind(pipeline.id.0)
+    .bind(serde_json::to_value(&pipeline.plan)?)
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+fn picked(pipeline: &Pipeline, fields: &[String]) -> Result<Value> {
+    let document = serde_json::to_value(pipeline)?;
+    let value = |field: &String| document[if field == "tasks" { "plan" } else { field.as_str() }].clone();
+    Ok(fields.iter().map(|field| (field.clone(), value(field))).collect::<serde_json::Map<_, _>>().into())
+}
+
+fn subject(id: PipelineId) -> String {
+    format!("pipeline {id}")
+}
+
+fn name_taken(error: sqlx::Error, name: &str) -> Error {
+    match error.as_database_error().and_then(|refusal| refusal.constraint()) {
+        Some("etl_pipelines_name_key") => Error::NameTaken(name.to_owned()),
+        _ => Error::Database(error),
+    }
+}
