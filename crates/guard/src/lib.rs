@@ -11,6 +11,9 @@ mod finding;
 mod functions;
 mod keyed;
 mod parse;
+mod plan;
+mod redacted;
+mod refusal;
 mod rules;
 mod table;
 mod walk;
@@ -22,6 +25,8 @@ pub use driving::{ChangeTable, TableColumn, change_table, driving_table, named_t
 pub use estimate::{From, estimate};
 pub use finding::Finding;
 pub use keyed::check_keyed;
+pub use plan::check_plan;
+pub use redacted::redacted;
 pub use table::check_table;
 pub use wrap::wrap;
 

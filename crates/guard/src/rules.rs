@@ -132,7 +132,7 @@ pub(crate) fn text(value: &Value) -> &str {
 }
 
 /// The parts of a dotted name. A part that is no name, such as `*`, is left out.
-fn names(list: &Value) -> Vec<&str> {
+pub(crate) fn names(list: &Value) -> Vec<&str> {
     let parts = list.as_array().into_iter().flatten();
     parts.filter_map(|part| part["node"]["String"]["sval"].as_str()).collect()
 }
