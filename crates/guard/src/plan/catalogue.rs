@@ -12,6 +12,9 @@ use crate::{Finding, functions};
 /// One row for each thing that the query reaches and that is not simply built in: which of the tables it is reached by,
 /// what it is, its name, the view or type that leads to it, and whether it may be.
 ///
+/// A cast is used if its target is named; if it is implicit; to json by functions that make documents of whatever they
+/// are given; and to text by Vitrina itself. Domains check what is cast to them.
+///
 /// Functions of extensions may be reached by views and casts if they are immutable and run with the caller's rights:
 /// such are those of citext, hstore, pg_trgm or PostGIS. Those that run SQL from text or open connections (tablefunc,
 /// dblink) are not immutable. Of other functions nobody knows what they do.
@@ -61,7 +64,7 @@ with recursive named as (
          where c.castfunc >= 16384
            and (c.castsource < 16384 or c.castsource in (select oid from types))
            and (c.casttarget in (select oid from types where spoken)
-                or c.casttarget in ('json'::regtype, 'jsonb'::regtype)
+                or c.casttarget in ('json'::regtype, 'jsonb'::regtype, 'text'::regtype)
                 or c.castcontext = 'i' and (c.casttarget < 16384 or c.casttarget in (select oid from types)))
 )
 select r.n, 'relation', s.nspname::text, c.relname::text, 'view ' || r.via::regclass::text, s.nspname = any ($6::text[]),

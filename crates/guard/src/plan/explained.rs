@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
-use tokio_postgres::SimpleQueryMessage;
 
 use super::calls::{Name, calls};
 use super::catalogue::Catalogue;
@@ -30,14 +29,9 @@ pub(super) struct Explained {
 }
 
 impl Explained {
-    pub(super) fn read(answer: &[SimpleQueryMessage]) -> Self {
-        let text = answer.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0),
-            _ => None,
-        });
-        let plan: Option<Value> = text.and_then(|text| serde_json::from_str(text).ok());
+    pub(super) fn read(plan: Option<&Value>) -> Self {
         let mut explained = Self::default();
-        match plan.as_ref().map(|plan| &plan[0]["Plan"]) {
+        match plan {
             Some(Value::Object(node)) => {
                 explained.cost = node.get("Total Cost").and_then(Value::as_f64).unwrap_or(f64::INFINITY);
                 explained.node(node);
@@ -75,7 +69,7 @@ impl Explained {
     }
 
     fn unreadable(&mut self) {
-        self.refuse("sql.unchecked", "the plan of the query cannot be read");
+        self.refuse("sql.unchecked", "the plan of the query is too large or too deep to be read");
     }
 
     fn refuse(&mut self, code: &'static str, message: &str) {

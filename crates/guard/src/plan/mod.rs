@@ -18,17 +18,15 @@ mod references;
 use tokio_postgres::Client;
 
 use crate::describe::LIMITS;
+use crate::explain::explain;
 use crate::refusal::Sent;
 use crate::{DescribeError, Finding, SESSION, wrap};
 use catalogue::Catalogue;
 use explained::Explained;
 use references::References;
 
-/// A statement of the server, so that `$1` has a plan without a value, and so that one statement is all that fits in.
-const NAME: &str = "vitrina_guard";
+const SELECT: &str = "select * from ";
 const BEFORE: &str = "prepare vitrina_guard as select * from ";
-/// A plan that would serve any value of `$1`: with one of them in hand the planner may leave out half of the query.
-const GENERIC: &str = "set local plan_cache_mode = force_generic_plan";
 
 /// All that is wrong with what a query reaches; empty means nothing is. For SQL that `check` or `check_watch` found
 /// clean. `Err` is the source's trouble, not the query's. The client must not be in a transaction.
@@ -57,7 +55,7 @@ impl Look<'_> {
         let Some(references) = References::of(self.sql) else {
             return Ok(vec![Finding::at(self.sql, 0, "sql.unchecked", "the SQL could not be checked")]);
         };
-        let begin = format!("begin read only; {SESSION}; {LIMITS}; {GENERIC}");
+        let begin = format!("begin read only; {SESSION}; {LIMITS}");
         self.run(&begin).await?;
         let judged = self.judge(&references).await;
         self.run("rollback").await?;
@@ -82,18 +80,9 @@ impl Look<'_> {
     }
 
     async fn explain(&self, references: &References) -> Result<Explained, DescribeError> {
-        let prepare = format!("{BEFORE}{}", wrap(self.sql));
-        self.client.execute(&prepare, &[]).await.map_err(|error| self.sent().refused(error))?;
-        let nulls = vec!["null"; references.parameters].join(", ");
-        let values = if nulls.is_empty() { nulls } else { format!("({nulls})") };
-        let explain = format!("explain (verbose, format json) execute {NAME}{values}");
-        let answer = self.client.simple_query(&explain).await;
-        // In a transaction that has failed nothing can be forgotten.
-        let end = if answer.is_err() { "rollback; " } else { "" };
-        let forgotten = self.client.batch_execute(&format!("{end}deallocate {NAME}")).await;
-        let answer = answer.map_err(|error| self.sent().refused(error))?;
-        forgotten.map_err(|error| self.sent().refused(error))?;
-        Ok(Explained::read(&answer))
+        let select = format!("{SELECT}{}", wrap(self.sql));
+        let plan = explain(self.client, &select, references.parameters, true).await;
+        Ok(Explained::read(plan.map_err(|error| self.sent().refused(error))?.as_ref()))
     }
 
     async fn run(&self, sql: &str) -> Result<(), vitrina_core::Error> {
