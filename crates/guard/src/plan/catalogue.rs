@@ -175,13 +175,21 @@ impl Catalogue {
                 findings.push(Finding::at(sql, at, "sql.unchecked", message));
                 continue;
             };
-            for (name, _) in inside.functions.iter().filter(|(name, _)| !self.may_be_called(name)) {
+            let is_new = |name: &Name| !self.may_be_called(name) && !self.is_reached(name);
+            for (name, _) in inside.functions.iter().filter(|(name, _)| is_new(name)) {
                 let message = format!("view {what} calls {}, which is not allowed", name.join("."));
                 findings.push(Finding::at(sql, at, "sql.function_not_allowed", message));
             }
         }
         findings.dedup();
         findings
+    }
+
+    /// By the records of the catalogue, which have been judged.
+    fn is_reached(&self, name: &Name) -> bool {
+        self.reached
+            .iter()
+            .any(|found| !found.is_relation && [&found.schema, &found.name].into_iter().eq(name))
     }
 
     pub(super) fn may_be_called(&self, name: &Name) -> bool {
