@@ -39,6 +39,8 @@ pub struct Sample {
 const TEXTS: &str =
     "set local datestyle = 'ISO, YMD'; set local timezone = 'UTC'; set local intervalstyle = postgres;
     set local bytea_output = hex; set local extra_float_digits = 1; set local lock_timeout = '2s'";
+/// Advisory locks are all that outlives a transaction that is rolled back.
+const END: &str = "rollback; select pg_advisory_unlock_all()";
 const CUT: char = '…';
 
 /// For a query that `check` and `check_plan` found clean. A query that takes too long is a finding. The client must not
@@ -51,7 +53,7 @@ pub async fn sample(client: &Client, sql: &str, limits: &SampleLimits) -> Result
     let begin = format!("begin read only; {SESSION}; {TEXTS}; set local statement_timeout = {timeout}");
     client.batch_execute(&begin).await.map_err(|error| sent.unanswered(error))?;
     let rows = client.query(&select, &[]).await;
-    client.batch_execute("rollback").await.map_err(|error| sent.unanswered(error))?;
+    client.batch_execute(END).await.map_err(|error| sent.unanswered(error))?;
     match rows {
         Ok(rows) => Ok(shown(columns, &rows, limits)),
         Err(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => Err(too_slow(sql, limits)),

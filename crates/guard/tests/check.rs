@@ -186,11 +186,11 @@ fn all_findings_are_reported_in_the_order_of_the_text() {
     assert_eq!(
         codes(sql),
         [
-            "sql.locking",
             "sql.function_not_allowed",
             "sql.type_not_allowed",
             "sql.schema_not_allowed",
             "sql.table_unqualified",
+            "sql.locking",
             "sql.several_statements",
             "sql.not_select",
         ]
