@@ -2,12 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use tokio_postgres::Client;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row};
 
 use super::calls::Name;
 use super::explained::Relation;
-use super::references::References;
+use super::references::{References, Table};
 use crate::{Finding, functions};
+
+/// Most queries name plain tables and built-in types, and most sources have no casts of their own: then there is nothing
+/// to follow, and the long question, which takes the server some milliseconds to plan, need not be asked.
+const LEADS_ON: &str = "
+select exists (select from unnest($1::text[], $2::text[]) w (schema, name) join pg_namespace s on s.nspname = w.schema
+                 join pg_class c on c.relnamespace = s.oid and c.relname = w.name where c.relkind = 'v')
+    or exists (select from pg_cast where castfunc >= 16384)";
 
 /// One row for each thing that the query reaches and that is not simply built in: which of the tables it is reached by,
 /// what it is, its name, the view or type that leads to it, and whether it may be.
@@ -119,27 +127,39 @@ impl Catalogue {
         references: &References,
         allowed_schemas: &[String],
     ) -> Result<Self, tokio_postgres::Error> {
-        let tables = &references.tables;
         let (schemas, names): (Vec<&str>, Vec<&str>) =
-            tables.iter().map(|table| (table.schema.as_str(), table.name.as_str())).unzip();
+            references.tables.iter().map(|table| (table.schema.as_str(), table.name.as_str())).unzip();
         let (type_schemas, type_names): (Vec<&str>, Vec<&str>) =
             references.types.iter().map(|(schema, name)| (schema.as_str(), name.as_str())).unzip();
-        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+        let has_own_types = type_schemas.iter().any(|schema| *schema != "pg_catalog");
+        let leads_on = references.populates
+            || has_own_types
+            || client.query_one(LEADS_ON, &[&schemas, &names]).await?.get(0);
+        if !leads_on {
+            return Ok(Self::of_tables(references, allowed_schemas));
+        }
+        let values: [&(dyn ToSql + Sync); 6] =
             [&schemas, &names, &type_schemas, &type_names, &references.populates, &allowed_schemas];
         let rows = client.query(REACHED, &values).await?;
-        let reached = |row: &tokio_postgres::Row| Reached {
-            by: usize::try_from(row.get::<_, i64>(0)).unwrap_or(0),
-            is_relation: row.get::<_, &str>(1) == "relation",
-            schema: row.get(2),
-            name: row.get(3),
-            via: row.get(4),
-            may_be: row.get(5),
-            definition: row.get(6),
-        };
-        let reached: Vec<Reached> = rows.iter().map(reached).collect();
+        let reached: Vec<Reached> = rows.iter().map(Reached::read).collect();
         let tolerated = reached.iter().filter(|found| !found.is_relation && found.may_be);
         let tolerated = tolerated.map(|found| vec![found.schema.clone(), found.name.clone()]).collect();
         Ok(Self { reached, tolerated })
+    }
+
+    /// A query of tables that lead nowhere else.
+    fn of_tables(references: &References, allowed_schemas: &[String]) -> Self {
+        let reached = |(place, table): (usize, &Table)| Reached {
+            by: place + 1,
+            is_relation: true,
+            schema: table.schema.clone(),
+            name: table.name.clone(),
+            via: format!("view {}.{}", table.schema, table.name),
+            may_be: allowed_schemas.contains(&table.schema),
+            definition: None,
+        };
+        let reached = references.tables.iter().enumerate().map(reached).collect();
+        Self { reached, tolerated: BTreeSet::new() }
     }
 
     /// In the order of the text.
@@ -204,6 +224,18 @@ impl Catalogue {
 }
 
 impl Reached {
+    fn read(row: &Row) -> Self {
+        Self {
+            by: usize::try_from(row.get::<_, i64>(0)).unwrap_or(0),
+            is_relation: row.get::<_, &str>(1) == "relation",
+            schema: row.get(2),
+            name: row.get(3),
+            via: row.get(4),
+            may_be: row.get(5),
+            definition: row.get(6),
+        }
+    }
+
     fn what(&self) -> String {
         format!("{}.{}", self.schema, self.name)
     }

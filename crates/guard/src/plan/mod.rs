@@ -26,6 +26,8 @@ use explained::Explained;
 use references::References;
 
 const SELECT: &str = "select * from ";
+/// The planner takes questions to the catalogue for large ones, and would compile them for half a second.
+const SOON: &str = "set local jit = off";
 const BEFORE: &str = "prepare vitrina_guard as select * from ";
 
 /// All that is wrong with what a query reaches; empty means nothing is. For SQL that `check` or `check_watch` found
@@ -55,7 +57,7 @@ impl Look<'_> {
         let Some(references) = References::of(self.sql) else {
             return Ok(vec![Finding::at(self.sql, 0, "sql.unchecked", "the SQL could not be checked")]);
         };
-        let begin = format!("begin read only; {SESSION}; {LIMITS}");
+        let begin = format!("begin read only; {SESSION}; {LIMITS}; {SOON}");
         self.run(&begin).await?;
         let judged = self.judge(&references).await;
         self.run("rollback").await?;
