@@ -224,3 +224,11 @@ async fn a_source_that_does_not_answer_is_not_the_query_s_fault() {
     migration.batch_execute("begin; lock table content.film in access exclusive mode").await.unwrap();
     assert!(check_plan(&client, "select id from content.film", &schemas(), None).await.is_err());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_of_the_planner_points_into_the_query() {
+    let (_database, client) = cinema().await;
+    let findings = refused(&client, "select 'жанр' as genre,\n  titel from content.film").await;
+    let told = (findings[0].code, findings[0].line, findings[0].column);
+    assert_eq!(told, ("sql.refused_by_source", 2, 3), "{findings:?}");
+}
