@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use vitrina_guard::{Grant, ReaderLogin, quoted, reader_grants};
 
 use crate::exit::{self, Exit};
 
@@ -16,6 +17,8 @@ pub(crate) struct Grants {
     pub(crate) schemas: Vec<String>,
     /// Where the marts are.
     pub(crate) marts: String,
+    /// Dangerous functions are taken from PUBLIC.
+    pub(crate) strict: bool,
 }
 
 /// Passwords as SQL writes them: a literal, or a variable of psql.
@@ -35,15 +38,9 @@ impl Passwords {
     }
 }
 
-struct Statement {
-    /// The statement needs this schema to be there.
-    schema: Option<String>,
-    sql: String,
-}
-
 impl Grants {
     pub(crate) fn render(&self, passwords: &Passwords) -> String {
-        let line = |statement: Statement| format!("{};\n", statement.sql);
+        let line = |statement: Grant| format!("{};\n", statement.sql);
         let statements: String = self.statements(passwords).into_iter().map(line).collect();
         format!(
             "-- Run by an administrator who also runs `vitrina migrate`, in database {}, after all migrations:\n\
@@ -51,12 +48,13 @@ impl Grants {
              --   \\set vitrina_reader_password `cat ANOTHER_FILE`\n\
              --   \\i roles.sql\n\
              -- Typed in psql, so that no password is seen in the list of processes or in a history.\n\
-             -- Repeatable. New tables of the same administrator are covered too.\n{statements}",
+             -- Repeatable. New tables of the same administrator are covered too; run it again after new views: it\n\
+             -- takes SELECT back from those that read other schemas.\n{statements}",
             self.database
         )
     }
 
-    fn statements(&self, passwords: &Passwords) -> Vec<Statement> {
+    fn statements(&self, passwords: &Passwords) -> Vec<Grant> {
         let database = quoted(&self.database);
         let mut all = Vec::new();
         for (role, password) in [(LOGIN, &passwords.login), (READER, &passwords.reader)] {
@@ -65,17 +63,14 @@ impl Grants {
             )));
             all.push(anywhere(format!("alter role {role} with login password {password}")));
         }
-        all.push(anywhere(format!("alter role {READER} set default_transaction_read_only = on")));
-        all.push(anywhere(format!("revoke temporary on database {database} from public")));
-        all.push(anywhere("revoke create on schema public from public".to_owned()));
+        let (schemas, strict) = (self.schemas.as_slice(), self.strict);
+        all.extend(reader_grants(&ReaderLogin { role: READER, database: &self.database, schemas, strict }));
         all.push(anywhere(format!("grant connect, temporary on database {database} to {LOGIN}")));
-        all.push(anywhere(format!("grant connect on database {database} to {READER}")));
         // Staging of loads, and the fence of marts whose meta-store is elsewhere.
         all.push(anywhere(format!("create schema if not exists vitrina authorization {LOGIN}")));
         let write = "select, insert, update, delete on tables";
         all.extend(grants("etl", LOGIN, &[write, "usage, select on sequences", "execute on functions"]));
         all.extend(grants(&self.marts, LOGIN, &[write]));
-        all.extend(self.schemas.iter().flat_map(|schema| grants(schema, READER, &["select on tables"])));
         all
     }
 
@@ -86,7 +81,7 @@ impl Grants {
 
     async fn execute(&self, connection: &mut PgConnection, passwords: &Passwords) -> sqlx::Result<()> {
         let mut transaction = connection.begin().await?;
-        for Statement { schema, sql } in self.statements(passwords) {
+        for Grant { schema, sql } in self.statements(passwords) {
             match schema {
                 Some(schema) if !exists(&mut transaction, &schema).await? => {}
                 _ => {
@@ -103,12 +98,12 @@ async fn exists(connection: &mut PgConnection, schema: &str) -> sqlx::Result<boo
     sqlx::query_scalar(query).bind(schema).fetch_one(connection).await
 }
 
-fn anywhere(sql: String) -> Statement {
-    Statement { schema: None, sql }
+fn anywhere(sql: String) -> Grant {
+    Grant { schema: None, sql }
 }
 
 /// What is there now, and what the same administrator creates later.
-fn grants(schema: &str, role: &str, rights: &[&str]) -> Vec<Statement> {
+fn grants(schema: &str, role: &str, rights: &[&str]) -> Vec<Grant> {
     let name = quoted(schema);
     let mut all = vec![format!("grant usage on schema {name} to {role}")];
     for right in rights {
@@ -116,7 +111,7 @@ fn grants(schema: &str, role: &str, rights: &[&str]) -> Vec<Statement> {
         all.push(format!("grant {now} in schema {name} to {role}"));
         all.push(format!("alter default privileges in schema {name} grant {right} to {role}"));
     }
-    all.into_iter().map(|sql| Statement { schema: Some(schema.to_owned()), sql }).collect()
+    all.into_iter().map(|sql| Grant { schema: Some(schema.to_owned()), sql }).collect()
 }
 
 /// The statement itself may hold a password, so only the server's words are repeated.
@@ -127,12 +122,6 @@ fn refused(error: &sqlx::Error) -> anyhow::Error {
          and owns the database",
         exit::told(error)
     ))
-}
-
-fn quoted(name: &str) -> String {
-    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
 fn literal(text: &str) -> String {

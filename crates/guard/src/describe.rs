@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use tokio_postgres::error::{DbError, ErrorPosition};
 use tokio_postgres::{Client, Statement};
 
+use crate::refusal::Sent;
 use crate::{Finding, SESSION, wrap};
 
 const BEFORE: &str = "select * from ";
 /// A lock held by a migration must not hold the one who asks.
-const LIMITS: &str = "set local statement_timeout = '10s'; set local lock_timeout = '2s'";
+pub(crate) const LIMITS: &str = "set local statement_timeout = '10s'; set local lock_timeout = '2s'";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DescribedColumn {
@@ -33,12 +33,13 @@ pub enum DescribeError {
 
 /// The columns of a query that `check` found clean. The client must not be in a transaction.
 pub async fn describe(client: &Client, sql: &str) -> Result<Vec<DescribedColumn>, DescribeError> {
+    let sent = Sent { client, sql, before: BEFORE, doing: "describe" };
     let begin = format!("begin read only; {SESSION}; {LIMITS}");
-    client.batch_execute(&begin).await.map_err(|error| unanswered(client, error))?;
+    client.batch_execute(&begin).await.map_err(|error| sent.unanswered(error))?;
     let prepared = client.prepare(&format!("{BEFORE}{}", wrap(sql))).await;
     let ended = client.batch_execute("rollback").await;
-    let statement = prepared.map_err(|error| refused(client, sql, error))?;
-    ended.map_err(|error| unanswered(client, error))?;
+    let statement = prepared.map_err(|error| sent.refused(error))?;
+    ended.map_err(|error| sent.unanswered(error))?;
     without_duplicates(sql, columns(&statement))
 }
 
@@ -68,45 +69,4 @@ fn without_duplicates(
             .hint("give each column a name of its own with AS")
     };
     Err(DescribeError::Sql(duplicates.iter().map(finding).collect()))
-}
-
-fn refused(client: &Client, sql: &str, error: tokio_postgres::Error) -> DescribeError {
-    match error.as_db_error().filter(|error| speaks_of_the_query(error)) {
-        Some(refusal) => DescribeError::Sql(vec![refusal_finding(sql, refusal)]),
-        None => unanswered(client, error),
-    }
-}
-
-/// Not of connections (08), resources (53), locks (55), operators (57), the system (58) or a bug (XX).
-fn speaks_of_the_query(error: &DbError) -> bool {
-    !["08", "40", "53", "55", "57", "58", "XX"].iter().any(|class| error.code().code().starts_with(class))
-}
-
-fn refusal_finding(sql: &str, refusal: &DbError) -> Finding {
-    let at = match refusal.position() {
-        Some(ErrorPosition::Original(position)) => byte_in_query(sql, *position),
-        _ => 0,
-    };
-    let finding = Finding::at(sql, at, "sql.refused_by_source", refusal.message());
-    match refusal.hint() {
-        Some(hint) => finding.hint(hint),
-        None => finding,
-    }
-}
-
-/// The server counts characters of the whole statement, from 1.
-fn byte_in_query(sql: &str, position: u32) -> usize {
-    let before = BEFORE.len() + "(\n".len() + 1;
-    let characters = usize::try_from(position).unwrap_or(0).saturating_sub(before);
-    sql.char_indices().nth(characters).map_or(sql.len(), |(at, _)| at)
-}
-
-fn unanswered(client: &Client, error: tokio_postgres::Error) -> DescribeError {
-    let message = "the source did not describe the query";
-    let unanswered = if client.is_closed() {
-        vitrina_core::Error::release("source.connection", message)
-    } else {
-        vitrina_core::Error::retry("source.unavailable", message)
-    };
-    unanswered.caused_by(error).into()
 }

@@ -151,7 +151,7 @@ async fn described_table(client: &Client, oid: u32, numbers: &[i16], ordered: us
 
 /// How often a query names a table.
 fn references(sql: &str, schema: &str, table: &str) -> usize {
-    crate::parse::tree(sql).map_or(0, |tree| count(&tree, schema, table))
+    crate::parse::look(sql, |tree| count(tree, schema, table)).unwrap_or(0)
 }
 
 fn count(node: &Value, schema: &str, table: &str) -> usize {

@@ -1,7 +1,9 @@
 //! How many rows a query brings, by the planner of its source: asked, and never counted.
 
-use tokio_postgres::{Client, SimpleQueryMessage};
+use serde_json::Value;
+use tokio_postgres::Client;
 
+use crate::explain::explain;
 use crate::{SESSION, wrap};
 
 /// Rows whose column is not less than a value, in its text form.
@@ -22,14 +24,14 @@ pub async fn estimate(
     client.batch_execute(&begin).await?;
     let planned = plan(client, sql, from).await;
     client.batch_execute("rollback").await?;
-    Ok(planned_rows(&planned?))
+    Ok(planned?.and_then(|plan| plan["Plan Rows"].as_u64()))
 }
 
 async fn plan(
     client: &Client,
     sql: &str,
     from: Option<From<'_>>,
-) -> Result<Vec<SimpleQueryMessage>, tokio_postgres::Error> {
+) -> Result<Option<Value>, tokio_postgres::Error> {
     let condition = match from {
         // The server itself writes the identifier and the literal.
         Some(From { column, value }) => {
@@ -38,15 +40,5 @@ async fn plan(
         }
         None => String::new(),
     };
-    let explain = format!("explain (format json) select * from {}{condition}", wrap(sql));
-    client.simple_query(&explain).await
-}
-
-fn planned_rows(answer: &[SimpleQueryMessage]) -> Option<u64> {
-    let text = answer.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get(0),
-        _ => None,
-    })?;
-    let plan: serde_json::Value = serde_json::from_str(text).ok()?;
-    plan[0]["Plan"]["Plan Rows"].as_u64()
+    explain(client, &format!("select * from {}{condition}", wrap(sql)), 0, false).await
 }

@@ -28,6 +28,13 @@ impl Finding {
         }
     }
 
+    /// The same, at another place.
+    #[must_use]
+    pub(crate) fn moved(self, sql: &str, at: usize) -> Self {
+        let Self { code, message, hint, .. } = self;
+        Self { hint, ..Self::at(sql, at, code, message) }
+    }
+
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

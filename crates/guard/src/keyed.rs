@@ -22,12 +22,13 @@ const INSTEAD: &str = "or run the pipeline in mode full";
 /// All that makes rows of a query depend on more than their change key; empty means nothing does. Without a key
 /// windows are not looked at. Only for SQL that `check` found clean.
 pub fn check_keyed(sql: &str, change_key: &[String]) -> Vec<Finding> {
-    let mut look = Look { sql, change_key, findings: Vec::new() };
-    if let Some(tree) = crate::parse::tree(sql) {
+    let found = crate::parse::look(sql, |tree| {
+        let mut look = Look { sql, change_key, findings: Vec::new() };
         look.select(&tree["node"]["SelectStmt"]);
-        look.moments(&tree, 0);
-    }
-    look.findings
+        look.moments(tree, 0);
+        look.findings
+    });
+    found.unwrap_or_default()
 }
 
 struct Look<'a> {

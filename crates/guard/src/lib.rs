@@ -7,11 +7,17 @@ mod connect;
 mod describe;
 mod driving;
 mod estimate;
+mod explain;
 mod finding;
 mod functions;
+mod grants;
 mod keyed;
 mod parse;
+mod plan;
+mod redacted;
+mod refusal;
 mod rules;
+mod sample;
 mod table;
 mod walk;
 mod wrap;
@@ -21,7 +27,11 @@ pub use describe::{DescribeError, DescribedColumn, describe};
 pub use driving::{ChangeTable, TableColumn, change_table, driving_table, named_table};
 pub use estimate::{From, estimate};
 pub use finding::Finding;
+pub use grants::{Grant, ReaderLogin, quoted, reader_grants};
 pub use keyed::check_keyed;
+pub use plan::check_plan;
+pub use redacted::redacted;
+pub use sample::{Sample, SampleLimits, sample};
 pub use table::check_table;
 pub use wrap::wrap;
 
@@ -29,8 +39,10 @@ pub use wrap::wrap;
 pub const MAX_BYTES: usize = 16 * 1024;
 
 /// What a transaction must set before it runs checked SQL; otherwise the server may read the text
-/// differently than the guard did.
-pub const SESSION: &str = "set local search_path = pg_catalog; set local standard_conforming_strings = on";
+/// differently than the guard did. Named, the schema of temporary objects is searched last; unnamed, first. With row
+/// security off a policy raises an error instead of hiding rows.
+pub const SESSION: &str = "set local search_path = pg_catalog, pg_temp; set local row_security = off;
+    set local standard_conforming_strings = on";
 
 /// All that is wrong with a query; empty means clean.
 pub fn check(sql: &str, allowed_schemas: &[String]) -> Vec<Finding> {

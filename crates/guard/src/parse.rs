@@ -31,11 +31,12 @@ pub(crate) fn inspect(sql: &str, allowed_schemas: &[String], parameters: i64) ->
     })
 }
 
-/// The syntax tree of SQL that `inspect` found clean.
-pub(crate) fn tree(sql: &str) -> Option<Value> {
+/// What a look at the syntax tree of SQL that `inspect` found clean sees. The tree never leaves the big stack: whoever
+/// walks or drops it elsewhere ends the process, if the query is only deep enough.
+pub(crate) fn look<T: Send>(sql: &str, at: impl FnOnce(&Value) -> T + Send) -> Option<T> {
     on_a_big_stack(|| {
         let parsed = pg_query::parse(sql, 0).ok()?;
-        serde_json::to_value(&parsed.protobuf.stmts.first()?.stmt).ok()
+        Some(at(&serde_json::to_value(&parsed.protobuf.stmts.first()?.stmt).ok()?))
     })
     .flatten()
 }

@@ -5,6 +5,13 @@ use serde_json::Value;
 use crate::functions;
 use crate::walk::Walk;
 
+/// Types that look names up in the catalogue, and tell what exists.
+#[rustfmt::skip]
+const LOOKUPS: &[&str] = &[
+    "regclass", "regcollation", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc",
+    "regprocedure", "regrole", "regtype",
+];
+
 impl Walk<'_> {
     pub(crate) fn table(&mut self, table: &Value, at: usize) {
         let [catalog, schema, name] =
@@ -71,8 +78,8 @@ impl Walk<'_> {
 
     pub(crate) fn type_name(&mut self, type_name: &Value, at: usize) {
         let names = names(&type_name["names"]);
-        // regclass and its kin look names up in the catalogue, and tell what exists.
-        if names.last().is_some_and(|name| name.trim_start_matches('_').starts_with("reg")) {
+        let is_lookup = |name: &str| LOOKUPS.contains(&name.trim_start_matches('_'));
+        if matches!(names.as_slice(), [name] | ["pg_catalog", name] if is_lookup(name)) {
             let message = format!("type {} is not allowed", names.join("."));
             self.refuse(at, "sql.type_not_allowed", message, "cast to text or to a number");
         } else {
@@ -125,7 +132,7 @@ pub(crate) fn text(value: &Value) -> &str {
 }
 
 /// The parts of a dotted name. A part that is no name, such as `*`, is left out.
-fn names(list: &Value) -> Vec<&str> {
+pub(crate) fn names(list: &Value) -> Vec<&str> {
     let parts = list.as_array().into_iter().flatten();
     parts.filter_map(|part| part["node"]["String"]["sval"].as_str()).collect()
 }

@@ -3,6 +3,7 @@
 //! The tree is the parser's own, as JSON: a node is `{"node": {"Kind": {fields}}}`, and some fields
 //! hold a structure without naming its kind. Fields not spoken of here are walked all the same.
 
+use pg_query::protobuf::Token;
 use serde_json::{Map, Value};
 
 use crate::Finding;
@@ -109,6 +110,7 @@ impl<'a> Walk<'a> {
             }
             "LockingClause" => {
                 let hint = "leave FOR UPDATE or FOR SHARE out";
+                let at = first_lock(self.sql).unwrap_or(at);
                 return self.refuse(at, "sql.locking", "the query locks rows", hint);
             }
             "InsertStmt" | "UpdateStmt" | "DeleteStmt" | "MergeStmt" => {
@@ -180,4 +182,12 @@ fn is_absent(object: &Map<String, Value>) -> bool {
 
 fn location(body: &Value) -> Option<usize> {
     body["location"].as_u64().and_then(|at| usize::try_from(at).ok())
+}
+
+/// The parser does not keep where a locking clause stands. FOR of a substring is followed by something else.
+fn first_lock(sql: &str) -> Option<usize> {
+    let tokens = pg_query::scan(sql).ok()?.tokens;
+    let locks = |token: Token| matches!(token, Token::Update | Token::Share | Token::No | Token::Key);
+    let pair = tokens.windows(2).find(|pair| pair[0].token() == Token::For && locks(pair[1].token()))?;
+    usize::try_from(pair[0].start).ok()
 }

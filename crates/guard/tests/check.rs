@@ -186,11 +186,11 @@ fn all_findings_are_reported_in_the_order_of_the_text() {
     assert_eq!(
         codes(sql),
         [
-            "sql.locking",
             "sql.function_not_allowed",
             "sql.type_not_allowed",
             "sql.schema_not_allowed",
             "sql.table_unqualified",
+            "sql.locking",
             "sql.several_statements",
             "sql.not_select",
         ]
@@ -295,4 +295,22 @@ fn a_source_table_is_schema_and_table(#[case] name: &str, #[case] code: Option<&
 fn a_source_table_s_finding_stands_in_its_name() {
     let findings = check_table("auth.users", &schemas());
     assert_eq!((findings[0].line, findings[0].column), (1, 1));
+}
+
+#[test]
+fn a_query_as_deep_as_the_parser_allows_is_looked_at_on_a_small_stack() {
+    let sql = format!("select {}1 as id", "1+".repeat(if cfg!(debug_assertions) { 500 } else { 4900 }));
+    let look = || assert_eq!(vitrina_guard::check_keyed(&sql, &[]), []);
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(128 * 1024);
+        thread.spawn_scoped(scope, look).unwrap().join().unwrap();
+    });
+}
+
+#[test]
+fn a_type_that_only_begins_like_a_lookup_is_a_type() {
+    assert_eq!(
+        codes("select 'x'::content.region, 'x'::ugc.regclass, 'russian'::regconfig"),
+        Vec::<&str>::new()
+    );
 }

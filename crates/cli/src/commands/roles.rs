@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::roles::{Grants, Passwords};
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     /// Database of the meta-store, the marts and the sources
     #[arg(long, default_value = "cinema")]
@@ -17,6 +17,9 @@ pub(crate) struct Args {
     /// Schema of the marts
     #[arg(long, default_value = "analytics")]
     marts: String,
+    /// Take functions that sleep, lock, notify or run SQL from PUBLIC, and give them to all other logins that are there
+    #[arg(long)]
+    strict: bool,
 }
 
 /// Pipelines never read the product's own schema and that of accounts, so their login must not either.
@@ -29,8 +32,8 @@ fn readable_schema(name: &str) -> Result<String, &'static str> {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Exit {
-    let Args { database, schemas, marts } = args;
-    let grants = Grants { database: database.clone(), schemas: schemas.clone(), marts: marts.clone() };
+    let Args { database, schemas, marts, strict } = args.clone();
+    let grants = Grants { database, schemas, marts, strict };
     let sql = grants.render(&Passwords::of_psql());
     context.output.show(&json!({"sql": sql}), || sql.trim_end().to_owned());
     Exit::Done

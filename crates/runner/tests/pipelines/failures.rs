@@ -2,7 +2,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use vitrina_core::{RunStatus, Status};
 
-use crate::stage::{Stage, until};
+use crate::stage::{QUERY, Stage, until};
 
 #[rstest]
 #[case::a_table_that_is_not_there(
@@ -73,17 +73,74 @@ async fn a_target_that_cannot_be_written_fails_the_run(#[case] changes: Value, #
     assert_eq!(stage.run_record(run).await.error_code.as_deref(), Some(code));
 }
 
+/// What the source or the mart says about a row that holds a secret, in whatever way it is provoked.
+#[rstest]
+#[case::a_cast(
+    "",
+    "select id, title, title::int::text as rating from content.film",
+    "source.refused",
+    "invalid input syntax for type integer"
+)]
+#[case::a_date("", "select id, title::date::text as title from content.film", "source.refused", "22007")]
+#[case::a_document(
+    "",
+    "select id, (title::jsonb)::text as title from content.film",
+    "source.refused",
+    "invalid input syntax for type json"
+)]
+#[case::a_pattern(
+    "",
+    "select id, regexp_replace('x', '(' || title, '') as title from content.film",
+    "source.refused",
+    "2201B"
+)]
+#[case::an_encoding(
+    "",
+    "select id, convert_from(decode('d03f', 'hex') || title::bytea, 'UTF8') as title from content.film",
+    "source.refused",
+    "22021"
+)]
+#[case::a_unique_title(
+    "create unique index on analytics.film (title)",
+    QUERY,
+    "rejects.limit",
+    "film_title_idx"
+)]
+#[case::a_checked_title(
+    "alter table analytics.film add constraint no_cards check (title !~ '4111')",
+    QUERY,
+    "rejects.limit",
+    "no_cards"
+)]
+#[case::a_short_title(
+    "alter table analytics.film alter title type varchar(5)",
+    QUERY,
+    "rejects.limit",
+    "character varying(5)"
+)]
+#[case::a_trigger(TELLTALE, QUERY, "rejects.limit", "23514")]
 #[tokio::test]
-async fn messages_of_failed_runs_hold_no_row_values() {
+async fn messages_of_failed_runs_hold_no_row_values(
+    #[case] mart: &str,
+    #[case] query: &str,
+    #[case] code: &str,
+    #[case] says: &str,
+) {
     let stage = Stage::with_films(3).await;
-    stage.db.execute("update content.film set title = '4111-1111-secret'").await;
-    let id = stage
-        .pipeline(json!({"source_query": "select id, title, title::int::text as rating from content.film"}))
-        .await;
-    let (code, message) = stage.fail(id).await;
-    assert_eq!(code, "source.refused");
-    assert!(!message.contains("4111"), "{message}");
+    stage.db.execute(&format!("update content.film set title = '4111-1111-secret'; {mart}")).await;
+    let id = stage.pipeline(json!({"source_query": query})).await;
+    let (given, message) = stage.fail(id).await;
+    assert_eq!(given, code, "{message}");
+    assert!(message.contains(says), "{message}");
+    let texts = "select concat(r.error, r.error_code, (select string_agg(a::text, '') from etl.etl_attempts a), (select string_agg(message, '') from etl.etl_rejects)) from etl.etl_runs r";
+    let told: String = stage.db.value(texts).await;
+    assert!(!told.contains("4111") && !told.contains("secret"), "{told}");
 }
+
+/// Raises an error of its own, in a state that Postgres itself uses for constraints.
+const TELLTALE: &str = "create function analytics.tell() returns trigger language plpgsql
+      as 'begin raise exception using errcode = ''23514'', message = ''card '' || new.title || '' is bad''; end';
+    create trigger tell before insert on analytics.film for each row execute function analytics.tell()";
 
 #[tokio::test]
 async fn one_pipelines_failure_leaves_its_neighbours_alone() {

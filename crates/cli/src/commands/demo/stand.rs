@@ -191,7 +191,7 @@ impl Stand {
 /// What the cinema's pipelines read and write.
 pub(super) fn grants(database: &str) -> Grants {
     let [content, ugc, marts] = ["content", "ugc", "analytics"].map(str::to_owned);
-    Grants { database: database.to_owned(), schemas: vec![content, ugc], marts }
+    Grants { database: database.to_owned(), schemas: vec![content, ugc], marts, strict: false }
 }
 
 async fn create_database(cluster: &Cluster) -> Result<()> {

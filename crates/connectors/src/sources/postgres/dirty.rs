@@ -76,7 +76,11 @@ impl KeysQuery {
         let names: Vec<String> = (0..self.columns).map(|place| format!("c{place}")).collect();
         let texts: Vec<String> = names.iter().map(|name| format!("q.{name}::text")).collect();
         let sql = format!("select distinct {} from {}({})", texts.join(", "), self.sql, names.join(", "));
-        let rows = reader.rows_with(&sql, &[&changed]).await?;
+        // Whatever else users' SQL may do is undone with its transaction.
+        reader.run("begin read only").await?;
+        let rows = reader.rows_with(&sql, &[&changed]).await;
+        reader.run("rollback").await?;
+        let rows = rows?;
         let key = |row: &tokio_postgres::Row| (0..self.columns).map(|place| row.get(place)).collect();
         Ok(rows.iter().map(|row| Dirty { key: key(row), at: None }).collect())
     }

@@ -68,6 +68,8 @@ impl Reader {
             session.end_older(order.lease.pipeline, order.lease.token).await?;
         }
         let described = describe(&session, &sql).await?;
+        // A full load is honestly expensive: no ceiling of cost.
+        refuse(&vitrina_guard::check_plan(&session.client, &sql, &connection.allowed_schemas, None).await?)?;
         let columns: Vec<Column> =
             described.iter().map(|column| Column::new(&column.name, column.type_oid)).collect();
         let schema = declared(&session, &described, &columns).await?;
@@ -214,11 +216,15 @@ impl Reader {
     }
 
     /// The guard's word on a watched table, again: rows of the meta-store may be written past the API.
-    pub(super) fn refuse_watch(&self, watch: &Watch) -> Result<()> {
+    pub(super) async fn refuse_watch(&self, watch: &Watch) -> Result<()> {
         let schemas = &self.connection.allowed_schemas;
         refuse(&vitrina_guard::check_table(&watch.table, schemas))?;
-        let keys = watch.keys.as_deref();
-        refuse(&keys.map(|sql| vitrina_guard::check_watch(sql, schemas)).unwrap_or_default())
+        let Some(keys) = watch.keys.as_deref() else { return Ok(()) };
+        refuse(&vitrina_guard::check_watch(keys, schemas))?;
+        let was_busy = self.session.set_busy(true);
+        let findings = vitrina_guard::check_plan(&self.session.client, keys, schemas, None).await?;
+        self.session.set_busy(was_busy);
+        refuse(&findings)
     }
 
     /// A table by its name, as the catalog knew it a moment ago.

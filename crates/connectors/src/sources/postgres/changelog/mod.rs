@@ -100,7 +100,7 @@ impl Changelog {
             ),
         }
         for watch in &pipeline.watch {
-            reader.refuse_watch(watch)?;
+            reader.refuse_watch(watch).await?;
             let columns: Vec<&str> = watch.key.iter().map(String::as_str).collect();
             let table = reader.change_table(&watch.table, &columns, 0).await?;
             let (oid, logged) = (table.oid, Logged { table: table.name, key: watch.key.clone() });

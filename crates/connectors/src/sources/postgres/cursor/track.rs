@@ -54,7 +54,7 @@ impl Track {
             let message = format!("the watched table {} has no incremental_key", watch.table);
             return Err(Error::fix("watch.incremental_key", message));
         };
-        reader.refuse_watch(watch)?;
+        reader.refuse_watch(watch).await?;
         let names: Vec<&str> = [cursor].into_iter().chain(watch.key.iter().map(String::as_str)).collect();
         let table = reader.change_table(&watch.table, &names, names.len()).await?;
         let mut track = Self::driving(table, 1)?;
