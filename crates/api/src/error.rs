@@ -32,6 +32,10 @@ pub(crate) enum Error {
     InvalidTarget(Vec<Fault>),
     /// Files break rules: all of them.
     InvalidConfiguration(Vec<Fault>),
+    /// The query may not be asked, or its source refuses it.
+    InvalidSql(Vec<Fault>),
+    /// The source of a query could not be asked.
+    SourceAway(String),
     /// No living runner can answer this.
     NoRunner(String),
     /// A runner has taken the question, and could not answer it.
@@ -95,6 +99,8 @@ impl Error {
             Self::NoSuchConnection(name) => Problem::new(S::NOT_FOUND, "connection.not_found", &format!("there is no connection {name:?}")).hint("GET /connections lists them"),
             Self::InvalidTarget(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "target.invalid", "the target cannot be saved as it is").errors(errors),
             Self::InvalidConfiguration(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "config.invalid", "the configuration cannot be applied as it is").errors(errors),
+            Self::InvalidSql(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "sql.invalid", "the query cannot be asked as it is").errors(errors),
+            Self::SourceAway(reason) => Problem::new(S::BAD_GATEWAY, "source.unavailable", &reason).hint("POST /connections/{c}/test tells more"),
             Self::NoRunner(what) => Problem::new(S::SERVICE_UNAVAILABLE, "runner.none", &format!("no runner {what}")).hint("start one with `vitrina runner`, then ask again").header(header::RETRY_AFTER, "5"),
             Self::Unanswered { code, error } => Problem::new(S::BAD_GATEWAY, "runner.unanswered", &format!("a runner has looked and cannot answer ({code}): {error}")),
             Self::PlanMoved { hash } => Problem::new(S::CONFLICT, "plan.moved", "the plan is another one by now").hint("look at the plan again, then apply that").plan_hash(hash),

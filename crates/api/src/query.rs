@@ -210,6 +210,30 @@ impl NumberedSlice {
     }
 }
 
+/// How much of a query is shown.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Sampled {
+    /// At most so many rows.
+    #[serde(default = "ten")]
+    #[param(minimum = 1, maximum = 100)]
+    limit: usize,
+}
+
+impl Sampled {
+    pub(crate) fn rows(&self) -> Result<usize> {
+        match self.limit {
+            limit @ 1..=100 => Ok(limit),
+            limit => Err(invalid("limit", &format!("limit is {limit}: 1 to 100"))),
+        }
+    }
+}
+
+fn ten() -> usize {
+    10
+}
+
 /// A span of time that ends now.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

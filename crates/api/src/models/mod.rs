@@ -6,6 +6,7 @@ mod connection;
 mod key;
 mod pipeline;
 mod plan;
+mod preview;
 mod reject;
 mod run;
 mod state;
@@ -24,6 +25,7 @@ pub(crate) use connection::{Connection, ConnectionFinding, ConnectionTest};
 pub(crate) use key::{Key, MOST_KEYS};
 pub(crate) use pipeline::{PipelineDetail, PipelineStatus, PipelineSummary, Reloaded};
 pub(crate) use plan::{Action, Applied, Configuration, FieldChange, NamedTarget, Order, Plan, PlannedChange};
+pub(crate) use preview::{Preview, PreviewQuestion};
 pub(crate) use reject::{RejectOrder, Rejects, RejectsChanged, RetryAccepted};
 pub(crate) use run::{Batch, Reason, Run, RunAccepted, RunDetail, RunMetrics, RunOrder};
 pub(crate) use state::{

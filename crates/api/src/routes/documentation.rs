@@ -100,6 +100,8 @@ problems! {
     NoConnection = "404" "`connection.not_found`",
     CannotApply = "409" "`plan.moved` with `plan_hash`, `pipeline.locked`, `pipeline.active`, `pipeline.name_taken`, `target.used`",
     InvalidConfiguration = "422" "`config.invalid` with all broken rules in `errors`, `request.invalid`",
+    InvalidSql = "422" "`sql.invalid` with all findings in `errors`, `request.invalid`",
+    SourceAway = "502" "`source.unavailable`",
     TargetUsed = "409" "`target.used`",
     InvalidTarget = "422" "`target.invalid`, `request.invalid`",
     TooMany = "429" "`rate.limited`",

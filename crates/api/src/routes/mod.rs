@@ -6,6 +6,7 @@ mod config;
 mod connections;
 mod documentation;
 mod pipelines;
+mod preview;
 mod rejects;
 mod requests;
 mod runs;
@@ -43,6 +44,8 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Operator, routes!(pipelines::reload)))     // POST   /pipelines/{p}/reload-config
         .routes(needs(Operator, routes!(pipelines::validate_saved))) // POST /pipelines/{p}/validate
         .routes(needs(Operator, routes!(pipelines::validate)))   // POST   /validate
+        .routes(needs(Operator, routes!(preview::of_saved)))     // POST   /pipelines/{p}/preview?limit=
+        .routes(needs(Operator, routes!(preview::of_unsaved)))   // POST   /preview?limit=
         .routes(needs(Operator, routes!(requests::enable)))      // POST   /pipelines/{p}/enable
         .routes(needs(Operator, routes!(requests::disable)))     // POST   /pipelines/{p}/disable
         .routes(needs(Operator, routes!(requests::run)))         // POST   /pipelines/{p}/run

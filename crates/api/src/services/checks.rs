@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::json;
+use tokio_postgres::Client;
 use vitrina_core::{Mode, Pipeline, PipelineId, Target};
 use vitrina_guard::{DescribeError, DescribedColumn, Finding};
 use vitrina_store::Actor;
@@ -74,7 +75,7 @@ async fn judge(app: &App, pipeline: Pipeline, order: Vec<i32>) -> Result<(Pipeli
 async fn ask_source(app: &App, pipeline: &Pipeline) -> Vec<Check> {
     let connection = app.rules.source_connections.get(&pipeline.source_connection);
     let Some((connection, sql)) = connection.zip(pipeline.reader_sql()) else { return Vec::new() };
-    let field = if pipeline.plan.tasks.is_empty() { "/source_query" } else { "/tasks/0/body" };
+    let field = query_field(pipeline);
     match described(connection, pipeline, &sql).await {
         Ok((columns, mut checks)) => {
             if checks.is_empty() {
@@ -112,6 +113,7 @@ async fn described(
 ) -> Result<(Vec<DescribedColumn>, Vec<Check>), Refused> {
     let session = source::open(connection, "validate").await.map_err(Refused::Away)?;
     let columns = vitrina_guard::describe(&session.client, sql).await.map_err(refused)?;
+    plan(&session.client, sql, &connection.allowed_schemas).await?;
     let mut checks = missing_columns(pipeline, &columns);
     if let (Some(table), Mode::Incremental) = (pipeline.driving_table(), pipeline.mode) {
         let wanted = cursor(pipeline);
@@ -124,6 +126,37 @@ async fn described(
         }));
     }
     Ok((columns, checks))
+}
+
+/// What stands behind the names of a query: views, functions, operators.
+pub(super) async fn plan(client: &Client, sql: &str, schemas: &[String]) -> Result<(), Refused> {
+    match vitrina_guard::check_plan(client, sql, schemas, None)
+        .await
+        .map_err(|error| refused(error.into()))?
+    {
+        findings if findings.is_empty() => Ok(()),
+        findings => Err(Refused::Sql(findings)),
+    }
+}
+
+/// The guard's verdict on the text of a query.
+pub(super) async fn harmless(pipeline: &Pipeline, connection: &SourceConnection, sql: &str) -> Result<()> {
+    let (field, sql, schemas) = (query_field(pipeline), sql.to_owned(), connection.allowed_schemas.clone());
+    let judged = tokio::task::spawn_blocking(move || vitrina_guard::check(&sql, &schemas));
+    let findings = judged.await.map_err(|_| Error::Internal("the guard panicked"))?;
+    if findings.is_empty() {
+        return Ok(());
+    }
+    Err(Error::InvalidSql(findings.into_iter().map(|finding| rules::fault(field, finding)).collect()))
+}
+
+/// Where the query that is read with stands.
+pub(super) fn query_field(pipeline: &Pipeline) -> &'static str {
+    match (pipeline.plan.tasks.is_empty(), &pipeline.source_query) {
+        (false, _) => "/tasks/0/body",
+        (true, Some(_)) => "/source_query",
+        (true, None) => "/source_table",
+    }
 }
 
 pub(super) fn refused(error: DescribeError) -> Refused {

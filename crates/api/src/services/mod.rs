@@ -8,6 +8,7 @@ pub(crate) mod connections;
 mod estimate;
 pub(crate) mod pipelines;
 pub(crate) mod plans;
+pub(crate) mod preview;
 pub(crate) mod rejects;
 pub(crate) mod requests;
 mod rules;

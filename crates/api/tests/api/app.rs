@@ -94,13 +94,27 @@ impl App {
         Self::start_with(None).await
     }
 
+    /// With a source that nobody answers for.
+    pub(crate) async fn start_away() -> Self {
+        let away = |settings: &mut ApiSettings| {
+            settings.source_connections.get_mut("source").unwrap().url =
+                "postgres://reader@127.0.0.1:1/cinema".into();
+        };
+        Self::start_as(None, away).await
+    }
+
     pub(crate) async fn start_with(admin_token: Option<&str>) -> Self {
+        Self::start_as(admin_token, |_| {}).await
+    }
+
+    pub(crate) async fn start_as(admin_token: Option<&str>, change: impl FnOnce(&mut ApiSettings)) -> Self {
         let database = Database::fresh().await;
         let store = migrated(&database).await;
         database.execute(SOURCE).await;
         let server_store = Store::connect(database.url(), "vitrina-api", 10).await.unwrap();
         let mut settings = settings("127.0.0.1:0", admin_token);
         settings.source_connections.get_mut("source").unwrap().url = database.url().into();
+        change(&mut settings);
         let server = Server::bind(settings, server_store.clone()).await.unwrap();
         let base = format!("http://{}", server.local_addr());
         let shutdown = CancellationToken::new();

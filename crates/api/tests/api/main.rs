@@ -12,6 +12,7 @@ mod listing;
 mod openapi;
 mod pipelines;
 mod plans;
+mod preview;
 mod rejects;
 mod requests;
 mod runs;

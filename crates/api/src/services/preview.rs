@@ -1,0 +1,50 @@
+//! Sample rows of a query: read only, few, and not for long. Nothing is written, and no transform is applied.
+
+use uuid::Uuid;
+use vitrina_core::{Pipeline, PipelineId};
+use vitrina_guard::{Sample, SampleLimits};
+use vitrina_store::PipelineRef;
+
+use crate::app::App;
+use crate::error::{Error, Result};
+use crate::models::PipelineConfig;
+use crate::problem::Fault;
+
+use super::checks::{self, Refused};
+use super::{rules, source};
+
+pub(crate) async fn of_saved(app: &App, reference: &PipelineRef, rows: usize) -> Result<Sample> {
+    let pipeline = app.store.pipeline(reference).await?.config;
+    of(app, &pipeline, rows).await
+}
+
+pub(crate) async fn of_unsaved(app: &App, config: PipelineConfig, rows: usize) -> Result<Sample> {
+    let pipeline = config.into_pipeline(PipelineId(Uuid::now_v7()));
+    of(app, &pipeline, rows).await
+}
+
+/// The guard comes first, whoever has saved the pipeline.
+async fn of(app: &App, pipeline: &Pipeline, rows: usize) -> Result<Sample> {
+    let field = checks::query_field(pipeline);
+    let fault = |code: &str, rule: &str| Error::InvalidSql(vec![Fault::new(field, code, rule)]);
+    let connection = app.rules.source_connections.get(&pipeline.source_connection);
+    let connection = connection
+        .ok_or_else(|| fault("pipeline.source_connection", "this server does not know the source"))?;
+    let sql = pipeline.reader_sql().ok_or_else(|| fault("pipeline.source", "there is no query to ask"))?;
+    checks::harmless(pipeline, connection, &sql).await?;
+    let session = source::open(connection, "preview").await.map_err(Error::SourceAway)?;
+    let schemas = &connection.allowed_schemas;
+    checks::plan(&session.client, &sql, schemas).await.map_err(|refused| refusal(field, refused))?;
+    let limits = SampleLimits { max_rows: rows, ..SampleLimits::default() };
+    let sampled = vitrina_guard::sample(&session.client, &sql, &limits).await;
+    sampled.map_err(|error| refusal(field, checks::refused(error)))
+}
+
+fn refusal(field: &str, refused: Refused) -> Error {
+    match refused {
+        Refused::Sql(findings) => {
+            Error::InvalidSql(findings.into_iter().map(|finding| rules::fault(field, finding)).collect())
+        }
+        Refused::Away(reason) => Error::SourceAway(reason),
+    }
+}

@@ -1,0 +1,78 @@
+//! Sample rows of a query, through all layers of the guard.
+
+use serde_json::json;
+
+use crate::app::{App, QUERY};
+
+#[tokio::test]
+async fn sample_rows_come_as_texts_with_their_types_and_nothing_is_written() {
+    let app = App::start().await;
+    app.database
+        .execute("insert into content.film_work (id, title) select n, case when n > 1 then 'Film ' || n end from generate_series(1, 30) n")
+        .await;
+    app.create_pipeline("films").await;
+    let shown = app.post("/pipelines/films/preview?limit=2").await.assert(200).body;
+    assert_eq!(
+        (&shown["columns"][0], &shown["columns"][2]["type"]),
+        (&json!({"name": "id", "type": "int8"}), &json!("timestamptz"))
+    );
+    assert_eq!((&shown["rows"][0][0], &shown["rows"][0][1]), (&json!("1"), &json!(null)));
+    assert_eq!((shown["rows"].as_array().unwrap().len(), &shown["has_more"]), (2, &json!(true)));
+    let pipeline =
+        json!({"name": "x", "target_table": "analytics.x", "source_query": "select 1.50::numeric(9,2) as n"});
+    let shown = app.post_json("/preview", &json!({"pipeline": pipeline})).await.assert(200).body;
+    assert_eq!(shown["rows"], json!([["1.50"]]));
+    app.post("/pipelines/films/preview?limit=101").await.assert_problem(422, "request.invalid");
+    app.post("/pipelines/nothing/preview").await.assert_problem(404, "pipeline.not_found");
+}
+
+#[tokio::test]
+async fn a_query_is_sampled_only_past_the_guard() {
+    let app = App::start().await;
+    app.database.execute("insert into auth.users values (1, 'hunter2'); create view content.spy as select * from auth.users").await;
+    for (sql, code) in [
+        ("select * from auth.users", "sql.schema_not_allowed"),
+        ("with d as (delete from content.film_work returning *) select * from d", "sql.data_modifying"),
+        ("select pg_sleep(1)", "sql.function_not_allowed"),
+        ("select * from content.nothing", "sql.refused_by_source"),
+        ("select secret from content.spy", "sql.schema_not_allowed"),
+        ("select 1 +", "sql.syntax"),
+    ] {
+        let pipeline = json!({"name": "x", "target_table": "analytics.x", "source_query": sql});
+        let answer = app.post_json("/preview", &json!({"pipeline": pipeline})).await;
+        let answer = answer.assert_problem(422, "sql.invalid");
+        assert_eq!(answer.faults()[0], ("/source_query", code), "{sql}");
+        assert!(!answer.body.to_string().contains("hunter2"));
+    }
+    // Neither is it saved, nor does it help to put it into the table by hand.
+    let spy = json!({"name": "spy", "target_table": "analytics.x", "source_query": "select secret from content.spy"});
+    app.post_json("/pipelines", &spy).await.assert_problem(422, "pipeline.invalid");
+    app.create_pipeline("films").await;
+    app.database
+        .execute("update etl.etl_pipelines set source_query = 'select secret from content.spy'")
+        .await;
+    app.post("/pipelines/films/preview").await.assert_problem(422, "sql.invalid");
+}
+
+#[tokio::test]
+async fn an_error_of_the_source_tells_no_values() {
+    let app = App::start().await;
+    app.database.execute("insert into content.film_work (id, title) values (1, 'hunter2')").await;
+    let pipeline = json!({"name": "x", "target_table": "analytics.x", "source_query": "select title::int as n from content.film_work"});
+    let answer =
+        app.post_json("/preview", &json!({"pipeline": pipeline})).await.assert_problem(422, "sql.invalid");
+    assert!(!answer.body.to_string().contains("hunter2"), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn a_source_that_is_away_is_a_bad_gateway() {
+    let app = App::start_away().await;
+    let pipeline = json!({"name": "x", "target_table": "analytics.x", "source_query": QUERY});
+    app.post_json("/preview", &json!({"pipeline": &pipeline}))
+        .await
+        .assert_problem(502, "source.unavailable");
+    // Saved all the same: it is looked at again before every run.
+    app.post_json("/pipelines", &pipeline).await.assert(201);
+    let verdict = app.post("/pipelines/x/validate").await.assert(200).body;
+    assert_eq!((&verdict["ok"], &verdict["checks"][0]["code"]), (&json!(true), &json!("source.unavailable")));
+}
