@@ -8,6 +8,7 @@ use vitrina_core::AllowedTargets;
 use vitrina_store::Store;
 
 use crate::SourceConnection;
+use crate::events::Events;
 use crate::limits::Limits;
 use crate::lookups::Lookups;
 use crate::pulses::Pulses;
@@ -21,6 +22,7 @@ pub(crate) struct App {
     pub(crate) pulses: Arc<Pulses>,
     pub(crate) rules: Arc<Rules>,
     pub(crate) wakeups: Wakeups,
+    pub(crate) events: Events,
     /// Ends long polls, so that a stopping server waits for nobody.
     pub(crate) shutdown: CancellationToken,
 }
@@ -32,4 +34,6 @@ pub(crate) struct Rules {
     pub(crate) source_connections: BTreeMap<String, SourceConnection>,
     /// Only who is on this machine can call.
     pub(crate) loopback: bool,
+    /// Callers come by HTTPS.
+    pub(crate) encrypted: bool,
 }

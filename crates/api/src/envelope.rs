@@ -1,12 +1,13 @@
 //! Around every call: its id, its log line, the headers each answer has, and problems as documents.
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tracing::Instrument;
 use uuid::Uuid;
 
+use crate::app::App;
 use crate::problem::Problem;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -15,13 +16,13 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 #[derive(Debug, Clone)]
 pub(crate) struct RequestId(pub(crate) String);
 
-pub(crate) async fn wrap(mut request: Request, next: Next) -> Response {
+pub(crate) async fn wrap(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
     let span = tracing::info_span!("call", method = %request.method(), path = request.uri().path(), request_id = %id);
     request.extensions_mut().insert(RequestId(id.clone()));
     async {
         let mut response = complete(next.run(request).await, &id);
-        mark(response.headers_mut(), &id);
+        mark(response.headers_mut(), &id, app.rules.encrypted);
         tracing::debug!(status = response.status().as_u16(), "answered");
         response
     }
@@ -49,9 +50,17 @@ fn complete(mut response: Response, id: &str) -> Response {
     document
 }
 
-fn mark(headers: &mut HeaderMap, id: &str) {
+/// A page that wants more than an answer to a program may set a policy of its own.
+fn mark(headers: &mut HeaderMap, id: &str, encrypted: bool) {
+    let nothing = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(nothing);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    if encrypted {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static("max-age=31536000"));
+    }
     headers.insert(REQUEST_ID, HeaderValue::from_str(id).expect("an id is visible ASCII"));
 }

@@ -8,6 +8,7 @@ mod access;
 mod app;
 mod envelope;
 mod error;
+mod events;
 mod extract;
 mod gather;
 mod limits;
@@ -20,8 +21,10 @@ mod routes;
 mod server;
 mod services;
 mod settings;
+mod tls;
 mod wakeups;
 
 pub use routes::schema::of_files as config_schema;
 pub use server::{Server, StartError};
 pub use settings::{ApiSettings, SourceConnection};
+pub use tls::{TlsError, TlsFiles};

@@ -13,6 +13,7 @@ use vitrina_core::{RunStatus, Status};
 use vitrina_store::{PipelineChoice, PipelineOrder, RejectChoice, RejectCursor, RunCursor};
 
 use crate::error::{Error, Result};
+use crate::events::TOPICS;
 use crate::models::words;
 use crate::problem::Fault;
 
@@ -232,6 +233,25 @@ impl Sampled {
 
 fn ten() -> usize {
     10
+}
+
+/// What a listener wants to hear.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Topics {
+    /// Words of `run.status`, `run.progress`, `batch.done` and `pipeline.freshness`, separated by commas; left out, all.
+    #[param(example = "run.status,run.progress")]
+    topics: Option<String>,
+}
+
+impl Topics {
+    pub(crate) fn words(&self) -> Result<Vec<&'static str>> {
+        let Some(topics) = &self.topics else { return Ok(TOPICS.to_vec()) };
+        let known = |word: &str| TOPICS.into_iter().find(|topic| *topic == word.trim());
+        let words: Option<Vec<&'static str>> = topics.split(',').map(known).collect();
+        words.ok_or_else(|| invalid("topics", &format!("topics are words of {}", TOPICS.join(", "))))
+    }
 }
 
 /// A span of time that ends now.

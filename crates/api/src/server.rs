@@ -1,5 +1,6 @@
 //! From settings to a listening server, and its orderly end.
 
+use std::future::IntoFuture;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,6 +8,8 @@ use std::time::Duration;
 
 use axum::ServiceExt;
 use axum::extract::Request;
+use futures_util::FutureExt;
+use rustls::ServerConfig;
 use secrecy::ExposeSecret;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -18,7 +21,8 @@ use crate::app::{App, Rules};
 use crate::limits::Limits;
 use crate::lookups::Lookups;
 use crate::pulses::Pulses;
-use crate::{ApiSettings, routes, wakeups};
+use crate::tls::TlsListener;
+use crate::{ApiSettings, TlsError, TlsFiles, events, routes, wakeups};
 
 /// How long a stopping server lets answers finish.
 const GRACE: Duration = Duration::from_secs(10);
@@ -39,6 +43,8 @@ pub enum StartError {
     Unprotected(SocketAddr),
     #[error("the admin token is empty\nhint: give VITRINA_ADMIN_TOKEN a long random value, or unset it")]
     EmptyToken,
+    #[error("the certificate cannot be used: {0}\nhint: give PEM files as api.tls_cert and api.tls_key")]
+    Tls(#[from] TlsError),
     #[error(transparent)]
     Store(#[from] vitrina_store::Error),
     #[error("the server broke off: {0}")]
@@ -50,6 +56,7 @@ pub enum StartError {
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
+    tls: Option<Arc<ServerConfig>>,
     settings: ApiSettings,
     store: Store,
 }
@@ -57,13 +64,14 @@ pub struct Server {
 impl Server {
     pub async fn bind(settings: ApiSettings, store: Store) -> Result<Self, StartError> {
         store.check_schema().await?;
+        let tls = settings.tls.as_ref().map(TlsFiles::config).transpose()?;
         // First of all: a server that cannot listen changes no token and warns of nothing.
         let listener =
             TcpListener::bind(settings.listen).await.map_err(|error| explain(error, settings.listen))?;
         let address = listener.local_addr().map_err(|error| explain(error, settings.listen))?;
         save_admin_token(&settings, &store).await?;
         check_protection(&settings, &store).await?;
-        Ok(Self { listener, address, settings, store })
+        Ok(Self { listener, address, tls, settings, store })
     }
 
     /// Where it listens, also when the settings left the port open.
@@ -80,15 +88,25 @@ impl Server {
             allowed_targets: self.settings.allowed_targets,
             source_connections: self.settings.source_connections,
             loopback: self.address.ip().is_loopback(),
+            encrypted: self.tls.is_some(),
         });
         let lookups = Lookups::start(&self.store, &mut background);
+        let (events, telling) = events::hub(self.store.clone(), wakeups.clone());
+        background.spawn(telling);
         let limits = Arc::new(Limits::new(self.settings.rate_limit));
         let (store, pulses) = (self.store, Arc::new(Pulses::default()));
-        let app = App { store, lookups, limits, pulses, rules, wakeups, shutdown: shutdown.clone() };
+        let app = App { store, lookups, limits, pulses, rules, wakeups, events, shutdown: shutdown.clone() };
         let service = NormalizePath::trim_trailing_slash(routes::router(&app));
-        tracing::info!(address = %self.address, "the API listens");
-        let server = axum::serve(self.listener, ServiceExt::<Request>::into_make_service(service))
-            .with_graceful_shutdown(shutdown.clone().cancelled_owned());
+        tracing::info!(address = %self.address, tls = self.tls.is_some(), "the API listens");
+        let service = ServiceExt::<Request>::into_make_service(service);
+        let stop = shutdown.clone().cancelled_owned();
+        let server = match self.tls {
+            Some(tls) => {
+                let listener = TlsListener::new(self.listener, tls);
+                axum::serve(listener, service).with_graceful_shutdown(stop).into_future().boxed()
+            }
+            None => axum::serve(self.listener, service).with_graceful_shutdown(stop).into_future().boxed(),
+        };
         tokio::select! {
             ended = server => ended.map_err(StartError::Serve),
             () = grace(&shutdown) => Ok(()),

@@ -6,12 +6,16 @@ use std::net::SocketAddr;
 use secrecy::SecretString;
 use vitrina_core::AllowedTargets;
 
+use crate::tls::TlsFiles;
+
 #[derive(Debug, Clone)]
 pub struct ApiSettings {
     pub listen: SocketAddr,
     pub allowed_targets: AllowedTargets,
     /// Calls a second that one token may make; 0 is no limit.
     pub rate_limit: u32,
+    /// HTTPS instead of HTTP.
+    pub tls: Option<TlsFiles>,
     /// Becomes the token named `admin`, so that a fresh installation can be reached at all.
     pub admin_token: Option<SecretString>,
     /// The databases that pipelines may read, by name.

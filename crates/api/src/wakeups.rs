@@ -21,6 +21,15 @@ pub(crate) fn channel() -> (watch::Sender<u64>, Wakeups) {
     (sender, Wakeups(receiver))
 }
 
+impl Wakeups {
+    /// Returns after the next one, or never.
+    pub(crate) async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 /// Passes the store's notifications on, until it is dropped.
 pub(crate) async fn forward(store: Store, sender: watch::Sender<u64>) {
     loop {

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     backfill, changelog, completions, config, demo, doctor, export, mart, plan, rejects, roles, run, runners,
-    runs, serve, state, status, up, validate,
+    runs, serve, state, status, token, up, validate,
 };
 use crate::output::Format;
 
@@ -81,6 +81,8 @@ pub(crate) enum Command {
     Migrate,
     /// Is the API healthy? Exits with 0 or 4
     Health,
+    /// Who may call the API: make, list and revoke tokens
+    Token(token::Args),
     /// SQL that creates the logins vitrina works with
     Roles(roles::Args),
     /// The configuration and where each value comes from

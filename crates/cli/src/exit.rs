@@ -92,7 +92,7 @@ pub(crate) fn lacks_rights(error: &sqlx::Error) -> bool {
 
 fn of_start(error: &vitrina_api::StartError) -> Exit {
     match error {
-        vitrina_api::StartError::EmptyToken => Exit::Usage,
+        vitrina_api::StartError::EmptyToken | vitrina_api::StartError::Tls(_) => Exit::Usage,
         vitrina_api::StartError::Store(error) => of_store(error),
         vitrina_api::StartError::Serve(_) => Exit::Failed,
         _ => Exit::Refused,

@@ -113,6 +113,7 @@ fn api(settings: &Settings) -> ApiSettings {
         allowed_targets: settings.allowed_targets.clone(),
         admin_token: settings.api.admin_token.clone(),
         rate_limit: settings.api.rate_limit,
+        tls: settings.api.tls.clone(),
         source_connections: sources(settings),
     }
 }

@@ -50,6 +50,7 @@ create trigger raise_version_of_gone after delete on etl.etl_pipeline_tasks
     referencing old table as changed for each statement execute function etl.raise_version_of_plan();
 
 create index etl_runs_all on etl.etl_runs (requested_at desc, id desc);
+create index etl_runs_finished on etl.etl_runs (finished_at);
 
 alter table etl.etl_tokens add column expires_at timestamptz;
 

@@ -169,6 +169,18 @@ impl Store {
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
     }
 
+    /// Runs that are open, or have been until a moment ago.
+    pub async fn moving_runs(&self) -> Result<Vec<RunRecord>> {
+        let sql = format!(
+            "select {RUN_AS_DOCUMENT} from etl.etl_runs r
+              where status in ('REQUESTED', 'RUNNING') or finished_at > clock_timestamp() - interval '10 seconds'
+              order by requested_at"
+        );
+        let documents: Vec<Value> =
+            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_all(&self.pool).await?;
+        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+    }
+
     /// In the order they were committed, after the batch `after_id`.
     pub async fn batches(&self, run: RunId, after_id: i64, limit: i64) -> Result<Vec<BatchRecord>> {
         let documents: Vec<Value> = sqlx::query_scalar(

@@ -4,7 +4,9 @@
 
 mod config;
 mod connections;
+mod docs;
 mod documentation;
+mod events;
 mod pipelines;
 mod preview;
 mod rejects;
@@ -16,7 +18,7 @@ mod system;
 mod targets;
 
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use axum::{Extension, Router};
 use utoipa::OpenApi;
@@ -65,6 +67,7 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Viewer,   routes!(runs::list)))            // GET    /runs?status=&limit=&cursor=
         .routes(needs(Viewer,   routes!(runs::show)))            // GET    /runs/{id}?wait=
         .routes(needs(Viewer,   routes!(runs::batches)))         // GET    /runs/{id}/batches?limit=&cursor=
+        .routes(needs(Viewer,   routes!(events::listen)))        // GET    /events?topics=
         .routes(needs(Viewer,   routes!(targets::list)))         // GET    /targets
         .routes(needs(Viewer,   routes!(targets::show)))         // GET    /targets/{t}
         .routes(needs(Admin,    routes!(targets::put)))          // PUT    /targets/{t}
@@ -98,10 +101,11 @@ pub(crate) fn router(app: &App) -> Router {
     versioned
         .merge(plain)
         .route("/", get(system::welcome))
+        .merge(docs::page(app, &document))
         .fallback(async || Error::NoSuchPath)
         .method_not_allowed_fallback(async || Error::WrongMethod)
         .layer(Extension(documentation::Text::of(&document)))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .layer(from_fn(envelope::wrap))
+        .layer(from_fn_with_state(app.clone(), envelope::wrap))
         .with_state(app.clone())
 }

@@ -126,3 +126,137 @@ async fn no_answer_shows_a_secret() {
         assert!(!text.contains(ADMIN) && !text.contains("postgres://"), "{path}: {text}");
     }
 }
+
+/// What a call says of itself: `GET /api/v1/pipelines` and the role it needs, if any.
+async fn documented(app: &App) -> Vec<(Method, String, Option<Role>)> {
+    let document = app.get("/openapi.json").await.assert(200).body;
+    let mut calls = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, call) in item.as_object().unwrap() {
+            let description = call["description"].as_str().unwrap_or_default();
+            let role = [Role::Viewer, Role::Operator, Role::Admin]
+                .into_iter()
+                .find(|role| description.contains(&format!("Needs the role {}.", role.as_str())));
+            assert_eq!(role.is_some(), call["security"].is_array(), "{method} {path}");
+            let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+            calls.push((method, path.clone(), role));
+        }
+    }
+    calls
+}
+
+#[tokio::test]
+async fn every_documented_call_is_refused_without_a_token_and_to_lesser_roles() {
+    let app = App::start_with(Some(ADMIN)).await;
+    app.store.put_token("looker", Role::Viewer, "v", None).await.unwrap();
+    app.store.put_token("doer", Role::Operator, "o", None).await.unwrap();
+    let calls = documented(&app).await;
+    let open: Vec<&str> = calls.iter().filter(|call| call.2.is_none()).map(|call| call.1.as_str()).collect();
+    assert_eq!(open, ["/api/v1/health", "/api/v1/health/live", "/api/v1/health/ready", "/api/v1/version"]);
+    assert!(calls.len() > 40, "{}", calls.len());
+    for (method, path, needed) in calls {
+        let Some(needed) = needed else { continue };
+        let some = "00000000-0000-0000-0000-000000000000";
+        let path =
+            ["{p}", "{id}", "{t}", "{c}", "{name}"].iter().fold(path, |path, name| path.replace(name, some));
+        // An event stream would never end.
+        let refused_only = path.ends_with("/events");
+        for spelled in [path.clone(), path.replace("/api/v1", "")] {
+            let call = || app.anonymous(method.clone(), &spelled).json(&json!({}));
+            send(call()).await.assert_problem(401, "access.unauthorized");
+            for (role, token) in [(Role::Viewer, "v"), (Role::Operator, "o")] {
+                if role < needed {
+                    send(call().bearer_auth(token)).await.assert_problem(403, "access.forbidden");
+                } else if !refused_only {
+                    let status = send_any(call().bearer_auth(token)).await;
+                    assert!(![401, 403, 500].contains(&status), "{method} {spelled} by {token}: {status}");
+                }
+            }
+        }
+    }
+    send(app.anonymous(Method::GET, "/docs")).await.assert_problem(401, "access.unauthorized");
+}
+
+/// Not every answer is JSON.
+async fn send_any(request: reqwest::RequestBuilder) -> u16 {
+    request.send().await.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn a_token_ends_when_it_is_revoked_and_when_its_time_is_over() {
+    let app = App::start_with(Some(ADMIN)).await;
+    let call = || app.anonymous(Method::GET, "/pipelines").bearer_auth("v");
+    app.store
+        .put_token(
+            "looker",
+            Role::Viewer,
+            "v",
+            Some(jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1)),
+        )
+        .await
+        .unwrap();
+    send(call()).await.assert(200);
+    app.database
+        .execute("update etl.etl_tokens set expires_at = now() - interval '1 second' where name = 'looker'")
+        .await;
+    send(call()).await.assert_problem(401, "access.unauthorized");
+    app.store.put_token("looker", Role::Viewer, "v", None).await.unwrap();
+    send(call()).await.assert(200);
+    let used: bool =
+        app.database.value("select last_used_at is not null from etl.etl_tokens where name = 'looker'").await;
+    assert!(used);
+    app.store.revoke_token("looker").await.unwrap();
+    send(call()).await.assert_problem(401, "access.unauthorized");
+}
+
+#[tokio::test]
+async fn a_caller_that_asks_too_often_waits_and_others_do_not() {
+    let app = App::start_as(Some(ADMIN), |settings| settings.rate_limit = 20).await;
+    app.store.put_token("looker", Role::Viewer, "v", None).await.unwrap();
+    let mut limited = None;
+    for _ in 0..2000 {
+        let answer = app.get("/runners").await;
+        if answer.status == 429 {
+            limited = Some(answer);
+            break;
+        }
+    }
+    let limited = limited.expect("a limit").assert_problem(429, "rate.limited");
+    assert_eq!(limited.header("retry-after"), "1");
+    send(app.anonymous(Method::GET, "/runners").bearer_auth("v")).await.assert(200);
+    send(app.anonymous(Method::GET, "/health/live")).await.assert(200);
+}
+
+#[tokio::test]
+async fn every_answer_carries_the_headers_that_keep_browsers_in_check() {
+    let app = App::start_with(Some(ADMIN)).await;
+    for path in ["/pipelines", "/nothing", "/health/live", "/"] {
+        let answer = app.request(Method::GET, path).send().await.unwrap();
+        let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(
+            header("content-security-policy").as_deref(),
+            Some("default-src 'none'; frame-ancestors 'none'"),
+            "{path}"
+        );
+        assert_eq!(header("x-content-type-options").as_deref(), Some("nosniff"), "{path}");
+        assert_eq!(header("referrer-policy").as_deref(), Some("no-referrer"), "{path}");
+        assert_eq!(header("cache-control").as_deref(), Some("no-store"), "{path}");
+        assert!(header("x-request-id").is_some() && header("strict-transport-security").is_none(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_documentation_is_a_page_of_its_own_without_scripts() {
+    let app = App::start_with(Some(ADMIN)).await;
+    let answer = app.request(Method::GET, "/docs").send().await.unwrap();
+    assert_eq!(answer.headers()["content-type"], "text/html; charset=utf-8");
+    assert!(answer.headers()["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'"));
+    let page = answer.text().await.unwrap();
+    for (method, path, _) in documented(&app).await {
+        assert!(
+            page.contains(&format!("<b class=\"{method}\">{method}</b> <code>{path}</code>")),
+            "{method} {path}"
+        );
+    }
+    assert!(!page.contains("<script") && !page.contains("http://") && !page.contains("https://"));
+}

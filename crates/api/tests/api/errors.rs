@@ -121,7 +121,7 @@ async fn an_unknown_method_is_405_and_lists_the_known_ones() {
 async fn an_unknown_path_is_404_and_never_a_redirect() {
     let app = App::start().await;
     for path in
-        ["/docs", "/nothing", "/api/v1", "/api/v2/pipelines", "/pipelines/x/figures", "/pipelines/x/y/z"]
+        ["/documents", "/nothing", "/api/v1", "/api/v2/pipelines", "/pipelines/x/figures", "/pipelines/x/y/z"]
     {
         app.get(path).await.assert_problem(404, "path.not_found");
     }

@@ -4,9 +4,10 @@ mod documents;
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{Certificate, Method, RequestBuilder, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -15,6 +16,7 @@ use url::{Host, Url};
 use uuid::Uuid;
 
 use crate::config::ApiSettings;
+use crate::exit::Exit;
 
 pub(crate) use documents::*;
 
@@ -119,6 +121,9 @@ impl Client {
         let mut http = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT);
         if is_loopback(&settings.url) {
             http = http.no_proxy();
+        }
+        if let Some(ca) = &settings.ca {
+            http = http.tls_certs_merge(certificates(ca)?);
         }
         Ok(Self { http: http.build()?, base: settings.url.clone(), token: settings.token.clone() })
     }
@@ -319,6 +324,16 @@ fn reason(error: &reqwest::Error) -> String {
     let outermost: &dyn std::error::Error = error;
     let causes = std::iter::successors(Some(outermost), |error| error.source());
     causes.last().map(ToString::to_string).unwrap_or_default()
+}
+
+fn certificates(file: &Path) -> anyhow::Result<Vec<Certificate>> {
+    let unusable = |reason: &dyn fmt::Display| {
+        Exit::Usage
+            .fault(format!("{}: {reason}\nhint: api.ca is a PEM file with certificates", file.display()))
+    };
+    let pem = std::fs::read(file).map_err(|error| unusable(&error))?;
+    let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| unusable(&error))?;
+    if certificates.is_empty() { Err(unusable(&"holds no certificate")) } else { Ok(certificates) }
 }
 
 /// A proxy would look for the API on its own machine.

@@ -20,6 +20,7 @@ pub(crate) mod runs;
 pub(crate) mod serve;
 pub(crate) mod state;
 pub(crate) mod status;
+pub(crate) mod token;
 pub(crate) mod up;
 pub(crate) mod validate;
 mod watch;
@@ -60,6 +61,7 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Up(args) => Box::pin(up::run(&args, &context)).await,
         Command::Migrate => migrate::run(&context).await,
         Command::Health => health::run(&context).await,
+        Command::Token(args) => token::run(&args, &context).await,
         Command::Roles(args) => Ok(roles::run(&args, &context)),
         Command::Config(args) => config::run(&args, &context),
         Command::Completions(args) => Ok(completions::run(&args)),

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -65,6 +66,13 @@ pub(super) fn name(text: &str) -> Result<String, Complaint> {
 
 pub(super) fn count(text: &str) -> Result<NonZeroUsize, Complaint> {
     text.parse().map_err(|_| Complaint::new("is no count", "write a whole number from 1"))
+}
+
+pub(super) fn path(text: &str) -> Result<PathBuf, Complaint> {
+    match text.trim() {
+        "" => Err(Complaint::new("is no path", "write the name of a file")),
+        path => Ok(PathBuf::from(path)),
+    }
 }
 
 pub(super) fn rate(text: &str) -> Result<u32, Complaint> {

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use secrecy::SecretString;
 use tracing::Level;
 use url::Url;
+use vitrina_api::TlsFiles;
 use vitrina_core::AllowedTargets;
 
 use super::error::{Complaint, Problem};
@@ -35,6 +37,10 @@ pub struct ApiSettings {
     pub admin_token: Option<SecretString>,
     /// Calls a second that one token may make; 0 is no limit.
     pub rate_limit: u32,
+    /// Certificate chain and key of the API's own HTTPS, as PEM files.
+    pub tls: Option<TlsFiles>,
+    /// A certificate authority that the command line trusts beside the system's, as a PEM file.
+    pub ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone)]
@@ -75,7 +81,8 @@ pub struct Connection {
 pub(super) fn derive(values: &mut Values, runner_name: &str, problems: &mut Vec<Problem>) {
     derive_text(values, "runner.name", runner_name.to_owned(), Origin::Default);
     if let Some(listen) = values.get("api.listen").and_then(|value| parse::address(&text(value).ok()?).ok()) {
-        let url = format!("http://{}", reachable(listen));
+        let scheme = if values.contains_key("api.tls_cert") { "https" } else { "http" };
+        let url = format!("{scheme}://{}", reachable(listen));
         derive_text(values, "api.url", url, Origin::Derived { from: "api.listen" });
     }
     if let Some(url) = values.get("database_url").and_then(|value| text(value).ok()) {
@@ -155,7 +162,33 @@ impl Reader<'_> {
         let token = self.text("api.token", parse::token);
         let admin_token = self.text("api.admin_token", parse::token);
         let rate_limit = self.text("api.rate_limit", parse::rate);
-        Some(ApiSettings { listen: listen?, url: url?, token, admin_token, rate_limit: rate_limit? })
+        let (certificate, key) =
+            (self.text("api.tls_cert", parse::path), self.text("api.tls_key", parse::path));
+        let tls = self.pair(certificate, key);
+        let ca = self.text("api.ca", parse::path);
+        Some(ApiSettings {
+            listen: listen?,
+            url: url?,
+            token,
+            admin_token,
+            rate_limit: rate_limit?,
+            tls: tls?,
+            ca,
+        })
+    }
+
+    /// A certificate is nothing without its key.
+    fn pair(&mut self, certificate: Option<PathBuf>, key: Option<PathBuf>) -> Option<Option<TlsFiles>> {
+        let (missing, given) = match (certificate, key) {
+            (Some(certificate), Some(key)) => return Some(Some(TlsFiles { certificate, key })),
+            (None, None) => return Some(None),
+            (Some(_), None) => ("api.tls_key", "api.tls_cert"),
+            (None, Some(_)) => ("api.tls_cert", "api.tls_key"),
+        };
+        let origin = &self.values.get(given)?.given.origin;
+        let complaint = Complaint::new(format!("{given} is set without {missing}"), "set both, or none");
+        self.problems.push(complaint.about(given, origin));
+        None
     }
 
     fn runner(&mut self) -> Option<RunnerSettings> {

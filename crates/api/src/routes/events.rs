@@ -1,0 +1,70 @@
+//! One stream of all that happens to runs.
+
+use std::convert::Infallible;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{Event as Message, KeepAlive, Sse};
+use futures_util::stream::{self, Stream, StreamExt};
+use tokio::sync::broadcast::error::RecvError;
+
+use super::documentation::InvalidRequest;
+use crate::app::App;
+use crate::error::{Error, Result};
+use crate::events::{Event, Joined};
+use crate::query::{Params, Topics};
+
+/// What happens to runs, as it happens
+///
+/// Server-sent events: `run.status` and `run.progress` with the run, `batch.done` with a batch, `pipeline.freshness` when
+/// a pipeline has succeeded. An event is the state at that time; progress comes at most four times a second. Last-Event-ID
+/// goes on where a connection broke off. `reset` says that events were missed: look at the state again.
+#[utoipa::path(get, path = "/events", tag = "runs", operation_id = "listen",
+    params(Topics, ("last-event-id" = Option<String>, Header, description = "the id of the last event that was heard")),
+    responses((status = 200, description = "until either side ends it", content_type = "text/event-stream"), InvalidRequest))]
+pub(super) async fn listen(
+    State(app): State<App>,
+    Params(topics): Params<Topics>,
+    headers: HeaderMap,
+) -> Result<Sse<impl Stream<Item = Result<Message, Infallible>>>> {
+    let topics = topics.words()?;
+    let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let joined = app.events.join(last).await.ok_or(Error::Internal("nobody tells events"))?;
+    let shutdown = app.shutdown.clone();
+    let messages = messages(joined).filter_map(move |message| {
+        let wanted = message.topic.is_none_or(|topic| topics.contains(&topic));
+        async move { wanted.then_some(Ok(message.sse)) }
+    });
+    let stream = messages.take_until(async move { shutdown.cancelled().await });
+    Ok(Sse::new(stream).keep_alive(KeepAlive::default()))
+}
+
+struct Told {
+    /// None where it concerns every listener.
+    topic: Option<&'static str>,
+    sse: Message,
+}
+
+fn messages(joined: Joined) -> impl Stream<Item = Told> {
+    let begun = match joined.past {
+        Some(past) => past.iter().map(|event| told(event)).collect(),
+        None => vec![reset()],
+    };
+    let coming = stream::unfold(joined.coming, |mut coming| async {
+        match coming.recv().await {
+            Ok(event) => Some((told(&event), coming)),
+            Err(RecvError::Lagged(_)) => Some((reset(), coming)),
+            Err(RecvError::Closed) => None,
+        }
+    });
+    stream::iter(begun).chain(coming)
+}
+
+fn told(event: &Event) -> Told {
+    let sse = Message::default().event(event.topic).id(&event.id).data(event.data.to_string());
+    Told { topic: Some(event.topic), sse }
+}
+
+fn reset() -> Told {
+    Told { topic: None, sse: Message::default().event("reset").data("{}") }
+}

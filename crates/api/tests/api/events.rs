@@ -1,0 +1,145 @@
+//! The stream of all that happens to runs.
+
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use reqwest::Method;
+use serde_json::{Value, json};
+use vitrina_core::{Checkpoint, Counts, Entry, Ledger, Outcome};
+
+use crate::app::App;
+
+struct Listener {
+    bytes: BoxStream<'static, String>,
+    read: String,
+}
+
+#[derive(Debug, PartialEq)]
+struct Heard {
+    topic: String,
+    id: String,
+    data: Value,
+}
+
+impl Listener {
+    async fn at(app: &App, path: &str, last: Option<&str>) -> Self {
+        let request = app.request(Method::GET, path);
+        let request = last.into_iter().fold(request, |request, last| request.header("last-event-id", last));
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        let text = |chunk: reqwest::Result<_>| {
+            let chunk: axum::body::Bytes = chunk.unwrap_or_default();
+            String::from_utf8_lossy(&chunk).into_owned()
+        };
+        Self { bytes: response.bytes_stream().map(text).boxed(), read: String::new() }
+    }
+
+    /// `None` when the stream has ended.
+    async fn next(&mut self) -> Option<Heard> {
+        loop {
+            if let Some((event, rest)) = self.read.clone().split_once("\n\n") {
+                self.read = rest.to_owned();
+                let field = |name: &str| {
+                    event
+                        .lines()
+                        .find_map(|line| line.strip_prefix(name))
+                        .unwrap_or_default()
+                        .trim()
+                        .to_owned()
+                };
+                if !field("event:").is_empty() {
+                    let data = serde_json::from_str(&field("data:")).unwrap();
+                    return Some(Heard { topic: field("event:"), id: field("id:"), data });
+                }
+                continue;
+            }
+            self.read += &self.bytes.next().await?;
+        }
+    }
+
+    async fn hears(&mut self, topic: &str) -> Heard {
+        loop {
+            let heard = self.next().await.expect("the stream goes on");
+            if heard.topic == topic {
+                return heard;
+            }
+        }
+    }
+}
+
+impl App {
+    async fn commit_batch(&self, claim: &vitrina_store::Claim) {
+        let counts = Counts { read: 3, ..Counts::default() };
+        let outcome = Outcome { counts, ..Outcome::default() };
+        let entry = Entry {
+            lease: &claim.lease,
+            from_version: 0,
+            checkpoint: &Checkpoint::default(),
+            outcome: &outcome,
+        };
+        self.store.commit(&entry).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_listener_hears_a_run_from_its_request_to_its_end() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let mut listener = Listener::at(&app, "/api/v1/events", None).await;
+    let run = app.run("films").await;
+    let heard = listener.hears("run.status").await;
+    assert_eq!((&heard.data["id"], &heard.data["status"]), (&json!(run), &json!("REQUESTED")));
+    let claim = app.claim().await;
+    assert_eq!(listener.hears("run.status").await.data["status"], "RUNNING");
+    app.commit_batch(&claim).await;
+    let batch = listener.hears("batch.done").await;
+    assert_eq!((&batch.data["run_id"], &batch.data["batch"]["rows_read"]), (&json!(run), &json!(3)));
+    assert_eq!(listener.hears("run.progress").await.data["rows_read"], 3);
+    app.store.finish(&claim.lease).await.unwrap();
+    assert_eq!(listener.hears("run.status").await.data["status"], "SUCCESS");
+    let fresh = listener.hears("pipeline.freshness").await;
+    assert_eq!(fresh.data["pipeline"], "films");
+}
+
+#[tokio::test]
+async fn a_listener_that_was_cut_off_goes_on_where_it_was() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let mut stays = Listener::at(&app, "/events", None).await;
+    let mut cut = Listener::at(&app, "/events?topics=run.status", None).await;
+    app.run("films").await;
+    let last = cut.hears("run.status").await.id;
+    drop(cut);
+    app.claim().await;
+    stays.hears("run.status").await;
+    let missed = stays.hears("run.status").await;
+    let mut back = Listener::at(&app, "/events?topics=run.status", Some(&last)).await;
+    assert_eq!(back.next().await, Some(missed));
+}
+
+#[tokio::test]
+async fn who_comes_back_too_late_is_told_to_look_again() {
+    let app = App::start().await;
+    let mut listener = Listener::at(&app, "/events", Some("long-ago-7")).await;
+    assert_eq!(listener.next().await.map(|heard| heard.topic), Some("reset".to_owned()));
+}
+
+#[tokio::test]
+async fn only_topics_that_were_asked_for_are_told_and_unknown_ones_are_refused() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let mut listener = Listener::at(&app, "/events?topics=run.progress", None).await;
+    app.run("films").await;
+    let claim = app.claim().await;
+    app.commit_batch(&claim).await;
+    assert_eq!(listener.next().await.map(|heard| heard.topic), Some("run.progress".to_owned()));
+    app.get("/events?topics=run.status,weather").await.assert_problem(422, "request.invalid");
+}
+
+#[tokio::test]
+async fn a_stopping_server_ends_the_stream() {
+    let app = App::start().await;
+    let mut listener = Listener::at(&app, "/events", None).await;
+    app.shutdown.cancel();
+    assert_eq!(listener.next().await, None);
+}

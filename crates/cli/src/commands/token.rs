@@ -1,0 +1,157 @@
+//! `vitrina token`: who may call the API. Made at the meta-store itself, so that the first one needs no other.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Subcommand;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use vitrina_store::{Actor, Role, Store, TokenRecord};
+
+use crate::context::{Context, connect};
+use crate::exit::Exit;
+use crate::output::{self, time};
+
+use super::watch::timeout;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a token and print it: it is shown this once, and stored nowhere
+    Create {
+        /// What the audit calls its owner
+        name: String,
+        #[arg(long, value_enum)]
+        role: Word,
+        /// How long it is valid, such as 12h or 720h; for ever when not given
+        #[arg(long, value_name = "TIME", value_parser = timeout)]
+        expires_in: Option<Duration>,
+        /// Replace a token of this name
+        #[arg(long)]
+        replace: bool,
+    },
+    /// The tokens there are, without their secrets
+    List,
+    /// Make a token worthless at once
+    Revoke { name: String },
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Word {
+    /// Sees everything but the audit
+    Viewer,
+    /// Also runs, pauses, validates and previews
+    Operator,
+    /// Also changes pipelines and targets, and reads the audit
+    Admin,
+}
+
+impl From<Word> for Role {
+    fn from(word: Word) -> Self {
+        match word {
+            Word::Viewer => Self::Viewer,
+            Word::Operator => Self::Operator,
+            Word::Admin => Self::Admin,
+        }
+    }
+}
+
+pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
+    let store = connect(&context.settings()?, "vitrina-token", 1).await?;
+    store.check_schema().await?;
+    let done = match &args.command {
+        Command::Create { name, role, expires_in, replace } => {
+            create(&store, name, (*role).into(), *expires_in, *replace, context).await
+        }
+        Command::List => list(&store, context).await,
+        Command::Revoke { name } => revoke(&store, name).await,
+    };
+    store.close().await;
+    done.map(|()| Exit::Done)
+}
+
+async fn create(
+    store: &Store,
+    name: &str,
+    role: Role,
+    expires_in: Option<Duration>,
+    replace: bool,
+    context: &Context,
+) -> Result<()> {
+    check_name(name)?;
+    if !replace && store.tokens().await?.iter().any(|token| token.name == name) {
+        let message = format!(
+            "a token named {name:?} exists already\nhint: add --replace, which makes the old one worthless"
+        );
+        return Err(Exit::Conflict.fault(message));
+    }
+    let expires_at =
+        expires_in.and_then(|time| SignedDuration::try_from(time).ok()).map(|time| Timestamp::now() + time);
+    let secret = draw();
+    store.put_token(name, role, &secret, expires_at).await?;
+    let after = json!({"role": role.as_str(), "expires_at": expires_at});
+    store.audit(&actor(), "token.create", &format!("token {name}"), None, Some(after)).await?;
+    let document = json!({"name": name, "role": role.as_str(), "expires_at": expires_at, "token": secret});
+    context.output.show(&document, || secret.clone());
+    output::say("keep it: it is shown this once");
+    Ok(())
+}
+
+async fn list(store: &Store, context: &Context) -> Result<()> {
+    let tokens = store.tokens().await?;
+    context.output.show(&tokens, || {
+        let moment = |at: Option<Timestamp>, none: &str| at.map_or_else(|| none.to_owned(), time);
+        let row = |token: &TokenRecord| {
+            let TokenRecord { name, role, created_at, expires_at, last_used_at } = token;
+            let role = role.as_str().to_owned();
+            [
+                name.clone(),
+                role,
+                time(*created_at),
+                moment(*expires_at, "never"),
+                moment(*last_used_at, "never"),
+            ]
+        };
+        output::table(["token", "role", "made", "expires", "last used"], tokens.iter().map(row))
+    });
+    Ok(())
+}
+
+async fn revoke(store: &Store, name: &str) -> Result<()> {
+    if !store.revoke_token(name).await? {
+        return Err(
+            Exit::Usage.fault(format!("there is no token {name:?}\nhint: `vitrina token list` lists them"))
+        );
+    }
+    store.audit(&actor(), "token.revoke", &format!("token {name}"), None, None).await?;
+    output::say(&format!("{name} is worthless now"));
+    Ok(())
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '@');
+    match (1..=100).contains(&name.chars().count()) && name.chars().all(plain) {
+        true => Ok(()),
+        false => {
+            let message =
+                format!("{name:?} is no name of a token\nhint: use letters, digits, '_', '-', '.' and '@'");
+            Err(Exit::Usage.fault(message))
+        }
+    }
+}
+
+/// Whoever has the meta-store's password.
+fn actor() -> Actor {
+    Actor { name: "command line".to_owned(), request_id: String::new() }
+}
+
+/// 256 random bits of the operating system.
+fn draw() -> String {
+    let bits = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4(), uuid::Uuid::new_v4()];
+    format!("vit_{}", bits.iter().map(|part| part.simple().to_string()).collect::<String>())
+}

@@ -1,0 +1,47 @@
+//! Tokens: made, listed and revoked at the meta-store.
+
+use serde_json::Value;
+use vitrina_testbed::Database;
+
+use super::{Vitrina, address, vitrina};
+
+async fn place() -> Database {
+    let db = Database::fresh().await;
+    at(&db, &["migrate"]).ends(0);
+    db
+}
+
+fn at(db: &Database, arguments: &[&str]) -> Vitrina {
+    vitrina(arguments).variable("VITRINA_DATABASE_URL", db.url())
+}
+
+#[tokio::test]
+async fn a_token_is_shown_once_opens_the_api_as_its_role_and_closes_when_it_is_revoked() {
+    let db = place().await;
+    let secret = at(&db, &["token", "create", "grafana", "--role", "viewer"]).ends(0);
+    let secret = secret.trim();
+    assert!(secret.starts_with("vit_") && secret.len() == 100, "{secret}");
+    let stored: i64 =
+        db.value(&format!("select count(*) from etl.etl_tokens t where t::text like '%{secret}%'")).await;
+    assert_eq!(stored, 0);
+    let mut serve = at(&db, &["serve", "--listen", "127.0.0.1:0"]).start();
+    let api = format!("http://{}", address(&serve.says_until("the API listens").pop().unwrap()));
+    let call = |arguments: &[&str], token: &str| {
+        vitrina(arguments).variable("VITRINA_API_URL", &api).variable("VITRINA_API_TOKEN", token)
+    };
+    call(&["status"], secret).ends(0);
+    let error = call(&["enable", "films"], secret).refuses(4);
+    assert!(error.contains("needs the role operator"), "{error}");
+    call(&["status"], "vit_wrong").refuses(4);
+    let listed: Value = serde_json::from_str(&at(&db, &["token", "list", "-o", "json"]).ends(0)).unwrap();
+    assert_eq!((&listed[0]["name"], &listed[0]["role"]), (&"grafana".into(), &"viewer".into()));
+    assert!(listed[0].get("sha256").is_none() && listed[0]["last_used_at"].is_string(), "{listed}");
+    at(&db, &["token", "create", "grafana", "--role", "admin"]).refuses(5);
+    at(&db, &["token", "create", "grafana", "--role", "admin", "--replace", "--expires-in", "1h"]).ends(0);
+    call(&["status"], secret).refuses(4);
+    at(&db, &["token", "revoke", "grafana"]).ends(0);
+    at(&db, &["token", "revoke", "grafana"]).refuses(2);
+    at(&db, &["token", "create", "a b", "--role", "viewer"]).refuses(2);
+    let audited: String = db.value("select string_agg(action, ',' order by id) from etl.etl_audit").await;
+    assert_eq!(audited, "token.create,token.create,token.revoke");
+}
