@@ -63,6 +63,7 @@ impl Conclusion<'_> {
         let lease = &self.claim.lease;
         match end {
             Ok(End::Data) => self.store.finish(lease).await.map(Some),
+            Ok(End::Unchanged { as_of }) => self.store.finish_unchanged(lease, *as_of).await.map(Some),
             Ok(End::Interrupted) => self.store.interrupt(lease).await.map(Some),
             Ok(End::Shutdown) => {
                 let reason = "the runner was stopped";

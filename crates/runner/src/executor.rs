@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -50,6 +51,10 @@ pub(crate) struct Executor {
 /// Why the batches stopped.
 pub(crate) enum End {
     Data,
+    /// A pass that was opened then has found nothing that a batch could have told of.
+    Unchanged {
+        as_of: Timestamp,
+    },
     Interrupted,
     Shutdown,
 }
@@ -59,6 +64,19 @@ struct Stations {
     ahead: ReadAhead,
     sink: Box<dyn Sink>,
     state: State,
+}
+
+impl Stations {
+    /// The source has nothing more. A backfill is no pass.
+    fn unchanged(&self, claim: &Claim) -> End {
+        let checkpoint = &self.state.checkpoint;
+        match checkpoint.opened_at {
+            Some(as_of) if claim.backfill.is_none() && checkpoint.position.pass.is_none() => {
+                End::Unchanged { as_of }
+            }
+            _ => End::Data,
+        }
+    }
 }
 
 impl Executor {
@@ -158,7 +176,7 @@ impl Executor {
                 () = self.shutdown.cancelled() => return Ok(End::Shutdown),
                 ahead = stations.ahead.next() => ahead?,
             };
-            let Some(ahead) = ahead else { return Ok(End::Data) };
+            let Some(ahead) = ahead else { return Ok(stations.unchanged(claim)) };
             let ends_pass = ahead.batch.ends_pass();
             let impatience = out_of_patience(self.interruption.clone(), self.settings.pause_timeout);
             tokio::select! {
@@ -209,9 +227,12 @@ impl Executor {
             ledger: Arc::new(self.store.clone()),
         };
         let sinks::Opened { mut sink, destination } = self.settings.sinks.open(&order).await?;
-        let state = self.resume(claim, &destination.key, sink.as_mut()).await?;
+        let mut state = self.resume(claim, &destination.key, sink.as_mut()).await?;
         if state.checkpoint.completed_by == Some(claim.run) {
             return Ok(None);
+        }
+        if claim.backfill.is_none() {
+            state.checkpoint = state.checkpoint.open_pass(claim.now());
         }
         source.begin(&destination).await?;
         let from = state.checkpoint.position.clone();

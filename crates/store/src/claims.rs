@@ -1,8 +1,9 @@
 //! Claims, leases and heartbeats: how a runner comes to own a pipeline and how it gives it back.
 //! A claim is one statement on the database's clock; the token it raises fences all later writes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -43,9 +44,18 @@ pub struct Claim {
     /// Leases that expired since the last committed batch.
     pub stalls: i32,
     pub lease_length: Duration,
+    /// When the meta-store gave it, and when that was heard here.
+    pub(crate) claimed_at: Timestamp,
+    pub(crate) heard_at: Instant,
 }
 
 impl Claim {
+    /// The time by the meta-store's clock, never later than it is there: whatever clock this machine has does not
+    /// matter. Lag is told by that clock as well.
+    pub fn now(&self) -> Timestamp {
+        self.claimed_at.checked_add(self.heard_at.elapsed()).unwrap_or(self.claimed_at)
+    }
+
     /// It must be the only pipeline of its runner.
     pub fn is_suspect(&self) -> bool {
         self.stalls >= SUSPECT
@@ -123,6 +133,11 @@ impl Store {
     /// The data has ended: the run is closed, and whatever waited for it begins.
     pub async fn finish(&self, lease: &Lease) -> Result<StepDone> {
         self.report(lease, Event::DataEnd, &Ending::default()).await
+    }
+
+    /// As `finish`, after a pass that was opened at `as_of` and has found nothing that a batch could have told of.
+    pub async fn finish_unchanged(&self, lease: &Lease, as_of: Timestamp) -> Result<StepDone> {
+        self.report(lease, Event::DataEnd, &Ending { as_of: Some(as_of), ..Ending::default() }).await
     }
 
     /// Between two batches of an interrupted run: it becomes PAUSED or CANCELLED.
@@ -203,6 +218,9 @@ fn read_claim(row: &PgRow, lease: Lease, lease_length: Duration) -> Result<Claim
         interrupted: was == Status::PauseRequested.as_str() || row.try_get("cancel_requested")?,
         stalls: row.try_get("stalls")?,
         lease_length,
+        claimed_at: Timestamp::from_microsecond(row.try_get("claimed_at")?)
+            .map_err(|_| unreadable("claimed_at"))?,
+        heard_at: Instant::now(),
     })
 }
 
@@ -253,4 +271,4 @@ a as (
     select p.run_id, p.id, p.lease_token, $3 from p join r on r.id = p.run_id
      where (select count(*) from e) >= 0
     returning id)
-select p.*, r.cancel_requested, r.mode, r.keys, r.backfill_range, r.checkpoint, r.snapshot from p join r on r.id = p.run_id, a";
+select p.*, (extract(epoch from clock_timestamp()) * 1000000)::bigint as claimed_at, r.cancel_requested, r.mode, r.keys, r.backfill_range, r.checkpoint, r.snapshot from p join r on r.id = p.run_id, a";

@@ -1,6 +1,7 @@
 //! One step of a pipeline's life: lock the row, ask `Lifecycle` where the event leads, write that
 //! back with the run it closes or opens. Every change of status but the claim goes through here.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
@@ -72,6 +73,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) retry_after: Option<std::time::Duration>,
     /// The open pass led to this and must not be gone on with.
     pub(crate) drop_pass: bool,
+    /// A pass that was opened then has found nothing new.
+    pub(crate) as_of: Option<Timestamp>,
 }
 
 impl Store {
@@ -160,6 +163,9 @@ pub(crate) async fn step(
     }
     if ending.drop_pass || drops_the_pass(&record, next, event, effect) {
         drop_pass(tx, record.config.id).await?;
+    }
+    if let Some(as_of) = ending.as_of {
+        move_watermark(tx, record.config.id, as_of).await?;
     }
     let waiting = waiting(tx, &record, next, event, request).await?;
     write_back(tx, &record, next, effect, waiting, run, ending).await?;
@@ -309,12 +315,22 @@ fn builds_on_the_checkpoint(
 async fn drop_pass(tx: &mut PgConnection, id: PipelineId) -> Result<()> {
     sqlx::query(
         "update etl.etl_state
-            set checkpoint = (checkpoint #- '{position,pass}' #- '{load}' #- '{rows_before}') || '{\"deleted\": 0}', version = version + 1, updated_at = clock_timestamp()
+            set checkpoint = (checkpoint #- '{position,pass}' #- '{opened_at}' #- '{load}' #- '{rows_before}') || '{\"deleted\": 0}', version = version + 1, updated_at = clock_timestamp()
           where pipeline_id = $1 and checkpoint #> '{position,pass}' is not null",
     )
     .bind(id.0)
     .execute(tx)
     .await?;
+    Ok(())
+}
+
+/// The checkpoint stays as it is, and so does its version: nothing was read that it would have to tell.
+async fn move_watermark(tx: &mut PgConnection, id: PipelineId, as_of: Timestamp) -> Result<()> {
+    sqlx::query("update etl.etl_state set as_of = $2::text::timestamptz where pipeline_id = $1")
+        .bind(id.0)
+        .bind(as_of.to_string())
+        .execute(tx)
+        .await?;
     Ok(())
 }
 

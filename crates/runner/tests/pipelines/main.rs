@@ -20,3 +20,4 @@ mod stage;
 mod standby;
 mod storm;
 mod toy;
+mod watermark;
