@@ -9,6 +9,7 @@ mod app;
 mod envelope;
 mod error;
 mod extract;
+mod measure;
 mod models;
 mod problem;
 mod query;

@@ -15,7 +15,7 @@ use tower_http::normalize_path::NormalizePath;
 use vitrina_store::{Role, Store};
 
 use crate::app::{App, Rules};
-use crate::{ApiSettings, routes, wakeups};
+use crate::{ApiSettings, measure, routes, wakeups};
 
 /// How long a stopping server lets answers finish.
 const GRACE: Duration = Duration::from_secs(10);
@@ -78,7 +78,10 @@ impl Server {
             source_connections: self.settings.source_connections,
             loopback: self.address.ip().is_loopback(),
         });
-        let app = App { store: self.store, rules, wakeups, shutdown: shutdown.clone() };
+        let exposition = measure::exposition();
+        let upkeep = exposition.clone();
+        background.spawn(async move { upkeep.keep_up().await });
+        let app = App { store: self.store, rules, wakeups, shutdown: shutdown.clone(), exposition };
         let service = NormalizePath::trim_trailing_slash(routes::router(&app));
         tracing::info!(address = %self.address, "the API listens");
         let server = axum::serve(self.listener, ServiceExt::<Request>::into_make_service(service))

@@ -27,6 +27,17 @@ pub enum Trigger {
     Pending,
 }
 
+impl Trigger {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::Schedule => "schedule",
+            Self::Resume => "resume",
+            Self::Pending => "pending",
+        }
+    }
+}
+
 /// What a run shall do, beyond what the pipeline says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRequest {
@@ -44,6 +55,9 @@ pub struct RunRequest {
     pub checkpoint: Option<Decision>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// The caller's trace, which the run goes on with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
     /// Nobody's but the schedule's: it gives way to a person's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scheduled: bool,
@@ -63,6 +77,19 @@ pub struct StepDone {
     /// The run that was opened, joined, closed or flagged, if any.
     pub run: Option<RunId>,
     pub effect: Effect,
+}
+
+impl StepDone {
+    /// For the log, once it is true.
+    pub(crate) fn tell(&self) {
+        let (was, status) = (self.before.status, self.pipeline.status);
+        if was == status {
+            return;
+        }
+        let pipeline = &self.pipeline.config;
+        let run_id = self.run.map(|run| tracing::field::display(run.0));
+        tracing::info!(pipeline = pipeline.name, pipeline_id = %pipeline.id, run_id, %was, %status, "status changed");
+    }
 }
 
 /// Why a runner's run ended as it did.
@@ -108,6 +135,7 @@ impl Store {
         }
         let done = step(&mut tx, record, event, request, &Ending::default()).await?;
         tx.commit().await?;
+        done.tell();
         Ok(done)
     }
 
@@ -119,6 +147,7 @@ impl Store {
         let record = find(&mut tx, &PipelineRef::Id(lease.pipeline)).await?;
         let done = step(&mut tx, record, event, &RunRequest::default(), ending).await?;
         tx.commit().await?;
+        done.tell();
         Ok(done)
     }
 }
@@ -242,15 +271,15 @@ async fn open_run(
         refuse_another_configuration(tx, config, &target).await?;
     }
     sqlx::query(
-        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, backfill_range, checkpoint)
-         select $1, $2, $3, $4, $5, $6, coalesce($7, paused.keys), coalesce($10, paused.backfill_range), coalesce($9, paused.checkpoint)
+        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, backfill_range, checkpoint, traceparent)
+         select $1, $2, $3, $4, $5, $6, coalesce($7, paused.keys), coalesce($10, paused.backfill_range), coalesce($9, paused.checkpoint), $11
            from (select) new left join (
                 select r.keys, r.backfill_range, case when s.checkpoint ->> 'decided_by' is distinct from r.id::text then r.checkpoint end as checkpoint
                   from etl.etl_runs r join etl.etl_state s using (pipeline_id) where r.id = $8) paused on true",
     )
     .bind(run.0)
     .bind(config.id.0)
-    .bind(serde_json::to_value(trigger)?.as_str())
+    .bind(trigger.as_str())
     .bind(mode(paused, record, &request).as_str())
     .bind(json!({"pipeline": config, "target": target}))
     .bind(&request.idempotency_key)
@@ -258,6 +287,7 @@ async fn open_run(
     .bind(carried(paused, &request).map(|run| run.id.0))
     .bind(request.checkpoint.map(Decision::as_str))
     .bind(request.range.as_ref().map(|range| json!(range)))
+    .bind(&request.traceparent)
     .execute(&mut *tx)
     .await?;
     sqlx::query("update etl.etl_pipelines set connections_needed = $2, tasks_needed = $3 where id = $1")

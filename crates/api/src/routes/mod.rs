@@ -3,6 +3,7 @@
 //! All of it is served under `/api/v1` and, by the same handlers, under the plain paths.
 
 mod documentation;
+mod metrics;
 mod pipelines;
 mod rejects;
 mod requests;
@@ -11,7 +12,7 @@ mod state;
 mod system;
 
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use axum::{Extension, Router};
 use utoipa::OpenApi;
@@ -52,6 +53,7 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Viewer,   routes!(runs::show)))            // GET    /runs/{id}?wait=
         .routes(needs(Viewer,   routes!(system::runners)))       // GET    /runners
         .routes(needs(Operator, routes!(system::drain)))         // POST   /runners/{name}/drain
+        .routes(needs(Viewer,   routes!(metrics::show)))         // GET    /metrics
         .routes(needs(Viewer,   routes!(documentation::show)))   // GET    /openapi.json
         .routes(routes!(system::health))                         // GET    /health
         .routes(routes!(system::live))                           // GET    /health/live
@@ -76,6 +78,6 @@ pub(crate) fn router(app: &App) -> Router {
         .method_not_allowed_fallback(async || Error::WrongMethod)
         .layer(Extension(documentation::Text::of(&document)))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .layer(from_fn(envelope::wrap))
+        .layer(from_fn_with_state(app.exposition.clone(), envelope::wrap))
         .with_state(app.clone())
 }

@@ -3,6 +3,7 @@
 
 mod audit;
 mod estimate;
+pub(crate) mod gauges;
 pub(crate) mod pipelines;
 pub(crate) mod rejects;
 pub(crate) mod requests;

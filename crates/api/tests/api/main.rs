@@ -7,6 +7,7 @@ mod access;
 mod app;
 mod backfills;
 mod errors;
+mod metrics;
 mod openapi;
 mod pipelines;
 mod rejects;
