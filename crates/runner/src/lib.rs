@@ -2,14 +2,19 @@
 //! claims pipelines, the executor takes one batch after another from source to checkpoint.
 
 mod conclusion;
+mod counters;
 mod dispatcher;
+mod events;
 mod executor;
 mod heartbeat;
 mod manager;
 mod read_ahead;
 mod room;
+mod run_log;
 mod settings;
 mod silence;
 
+pub use counters::describe as describe_metrics;
 pub use manager::Runner;
+pub use run_log::{RunLog, RunLogLayer};
 pub use settings::RunnerSettings;
