@@ -10,6 +10,7 @@ mod plain;
 mod rejects;
 mod stand;
 mod state;
+mod telling;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
