@@ -115,10 +115,10 @@ impl Executor {
 
     pub(crate) async fn execute(self, claim: Claim) {
         let span = events::span(&claim);
-        self.from_claim_to_end(claim).instrument(span).await;
+        self.execute_in_span(claim).instrument(span).await;
     }
 
-    async fn from_claim_to_end(mut self, claim: Claim) {
+    async fn execute_in_span(mut self, claim: Claim) {
         events::run_started(&claim);
         counters::run_started(&claim);
         let end = self.run(&claim).await;
