@@ -90,6 +90,8 @@ where
             line.extend(fields.and_then(|fields| object(&fields.fields)).unwrap_or_default());
         }
         event.record(&mut Fields(&mut line));
+        // Meant for traces.
+        line.retain(|name, _| !name.starts_with("otel."));
         let metadata = event.metadata();
         line.insert("ts".to_owned(), Timestamp::now().to_string().into());
         line.insert("level".to_owned(), metadata.level().as_str().to_lowercase().into());
