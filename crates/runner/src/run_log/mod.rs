@@ -132,6 +132,12 @@ async fn gather(receiver: &mut mpsc::Receiver<Message>) -> Option<Gathered> {
             _ => break,
         }
     }
+    // Several runs may be at their end: they need not wait for each other's lines to be written.
+    while gathered.lines.len() < LINES_A_WRITE
+        && let Ok(message) = receiver.try_recv()
+    {
+        gathered.take(message);
+    }
     Some(gathered)
 }
 
