@@ -39,6 +39,11 @@ impl Call {
         format!("{} {}", self.method, self.route)
     }
 
+    /// Asked all day long by machines: no trace is made of that.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.route == "/metrics" || self.route.starts_with("/health")
+    }
+
     pub(crate) fn answered(self, exposition: &Exposition, status: StatusCode, took: Duration) {
         let labels = [
             ("route", self.route),
