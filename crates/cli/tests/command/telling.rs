@@ -194,6 +194,24 @@ async fn lines_of_a_failure(stand: &Stand, api: &str, runner: &mut Running) {
     assert_eq!(one(&lines, "run ended")["result"], "FAILED");
 }
 
+async fn two_pages_of_one_process_tell_nothing_twice(api: &str, metrics: &str) {
+    let of_api = page(format!("http://{api}/metrics")).await;
+    let of_runner = page(format!("http://{metrics}/metrics")).await;
+    for page in [&of_api, &of_runner] {
+        let mut families: Vec<&str> = page.lines().filter(|line| line.starts_with("# TYPE ")).collect();
+        let all = families.len();
+        families.sort_unstable();
+        families.dedup();
+        assert!(all > 0 && families.len() == all, "{page}");
+    }
+    assert!(
+        of_runner.contains("vitrina_run_releases_total") && !of_api.contains("vitrina_run_releases_total")
+    );
+    assert!(of_api.contains("http_server_request_") && !of_runner.contains("http_server_request_"));
+    let active = |page: &str| page.lines().any(|line| line.starts_with("vitrina_runner_active_runs{"));
+    assert!(active(&of_api) && active(&of_runner), "both tell of the runner");
+}
+
 /// Nobody is told a password.
 async fn a_dead_receiver_and_a_dead_source_stop_nothing(stand: &Stand) {
     // It takes connections and never answers, which is worse than to refuse them.
@@ -202,9 +220,12 @@ async fn a_dead_receiver_and_a_dead_source_stop_nothing(stand: &Stand) {
     let up =
         stand.vitrina(&["up", "--listen", "127.0.0.1:0"]).variable("VITRINA_CONNECTIONS_CINEMA_URL", source);
     let up = up.variable("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", silent.local_addr().unwrap()));
+    let up = up.variable("VITRINA_RUNNER_METRICS_LISTEN", "127.0.0.1:0");
     let mut up = up.variable("OTEL_BSP_SCHEDULE_DELAY", "50").start();
     let mut lines = up.says_until("the API listens");
     let api = address(lines.last().unwrap());
+    lines.extend(up.says_until("the runner shows its metrics"));
+    let metrics = parsed(&lines).last().unwrap()["address"].as_str().unwrap().to_owned();
     lines.extend(up.says_until("the runner is ready"));
     request_run(&api, "film_dim_full").await;
     lines.extend(up.says_until("run ended"));
@@ -215,6 +236,7 @@ async fn a_dead_receiver_and_a_dead_source_stop_nothing(stand: &Stand) {
         (&"warn".into(), &"source.connection_lost".into())
     );
     assert_eq!(one(&told, "a connection does not work")["connection"], "cinema");
+    two_pages_of_one_process_tell_nothing_twice(&api, &metrics).await;
     let started = Instant::now();
     up.signal(Signal::SIGTERM);
     let rest = up.says_until("the last spans could not be sent");
