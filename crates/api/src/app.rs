@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use vitrina_core::AllowedTargets;
 use vitrina_store::Store;
+use vitrina_telemetry::Exposition;
 
 use crate::SourceConnection;
 use crate::events::Events;
@@ -25,6 +26,8 @@ pub(crate) struct App {
     pub(crate) events: Events,
     /// Ends long polls, so that a stopping server waits for nobody.
     pub(crate) shutdown: CancellationToken,
+    /// What is counted of calls.
+    pub(crate) exposition: Exposition,
 }
 
 /// What the server's own configuration says about pipelines and callers.

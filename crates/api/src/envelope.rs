@@ -1,13 +1,20 @@
-//! Around every call: its id, its log line, the headers each answer has, and problems as documents.
+//! Around every call: its id, its span and log line, how long it took, the headers each answer has, and problems as
+//! documents.
+
+use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use tracing::Instrument;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 use uuid::Uuid;
+use vitrina_telemetry::{continue_trace, trace_id};
 
 use crate::app::App;
+use crate::extract::traceparent;
+use crate::measure::Call;
 use crate::problem::Problem;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -17,17 +24,46 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub(crate) struct RequestId(pub(crate) String);
 
 pub(crate) async fn wrap(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let call = Call::of(&request);
     let id = request_id(request.headers());
-    let span = tracing::info_span!("call", method = %request.method(), path = request.uri().path(), request_id = %id);
+    let span = span(&request, &call, &id);
     request.extensions_mut().insert(RequestId(id.clone()));
-    async {
+    let response = async {
         let mut response = complete(next.run(request).await, &id);
         mark(response.headers_mut(), &id, app.rules.encrypted);
-        tracing::debug!(status = response.status().as_u16(), "answered");
+        let status = response.status().as_u16();
+        Span::current().record("http.response.status_code", status);
+        tracing::debug!(status, "answered");
         response
+    };
+    let response = response.instrument(span).await;
+    call.answered(&app.exposition, response.status(), started.elapsed());
+    response
+}
+
+/// A part of the caller's trace, where the call names one.
+fn span(request: &Request, call: &Call, id: &str) -> Span {
+    if call.is_probe() {
+        return tracing::debug_span!("call", method = %request.method(), path = request.uri().path(), request_id = %id);
     }
-    .instrument(span)
-    .await
+    let span = tracing::info_span!(
+        "call",
+        method = %request.method(),
+        path = request.uri().path(),
+        request_id = %id,
+        trace_id = Empty,
+        otel.name = call.name(),
+        otel.kind = "server",
+        http.response.status_code = Empty,
+    );
+    if let Some(caller) = traceparent(request.headers()) {
+        continue_trace(&span, &caller);
+    }
+    if let Some(id) = trace_id(&span) {
+        span.record("trace_id", id);
+    }
+    span
 }
 
 /// The caller's own id, where it can be logged as it is; else a new one.

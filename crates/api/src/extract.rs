@@ -1,12 +1,16 @@
 //! Parts of a request, read once at the edge. What cannot be read is the caller's error, never ours.
 
+use std::convert::Infallible;
+
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use tracing::Span;
 use vitrina_store::PipelineRef;
+use vitrina_telemetry::TraceParent;
 
 use crate::error::Error;
 use crate::problem::Fault;
@@ -207,6 +211,24 @@ impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
             _ => Err(Error::InvalidHeader("idempotency-key has 1 to 255 visible ASCII characters")),
         }
     }
+}
+
+/// The trace that a run shall go on with: this call's own where it is traced, else what the header `traceparent` says.
+#[derive(Debug)]
+pub(crate) struct CallersTrace(pub(crate) Option<String>);
+
+impl<S: Send + Sync> FromRequestParts<S> for CallersTrace {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let trace = TraceParent::of_span(&Span::current()).or_else(|| traceparent(&parts.headers));
+        Ok(Self(trace.map(|trace| trace.to_string())))
+    }
+}
+
+/// A header that is not as the standard has it is as good as none.
+pub(crate) fn traceparent(headers: &HeaderMap) -> Option<TraceParent> {
+    headers.get("traceparent")?.to_str().ok()?.trim().parse().ok()
 }
 
 /// The `If-Match` header: the version that a change is about.

@@ -13,6 +13,7 @@ mod extract;
 mod gather;
 mod limits;
 mod lookups;
+mod measure;
 mod models;
 mod problem;
 mod pulses;

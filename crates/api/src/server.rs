@@ -22,7 +22,7 @@ use crate::limits::Limits;
 use crate::lookups::Lookups;
 use crate::pulses::Pulses;
 use crate::tls::TlsListener;
-use crate::{ApiSettings, TlsError, TlsFiles, events, routes, wakeups};
+use crate::{ApiSettings, TlsError, TlsFiles, events, measure, routes, wakeups};
 
 /// How long a stopping server lets answers finish.
 const GRACE: Duration = Duration::from_secs(10);
@@ -90,12 +90,25 @@ impl Server {
             loopback: self.address.ip().is_loopback(),
             encrypted: self.tls.is_some(),
         });
+        let exposition = measure::exposition();
+        let upkeep = exposition.clone();
+        background.spawn(async move { upkeep.keep_up().await });
         let lookups = Lookups::start(&self.store, &mut background);
         let (events, telling) = events::hub(self.store.clone(), wakeups.clone());
         background.spawn(telling);
         let limits = Arc::new(Limits::new(self.settings.rate_limit));
         let (store, pulses) = (self.store, Arc::new(Pulses::default()));
-        let app = App { store, lookups, limits, pulses, rules, wakeups, events, shutdown: shutdown.clone() };
+        let app = App {
+            store,
+            lookups,
+            limits,
+            pulses,
+            rules,
+            wakeups,
+            events,
+            shutdown: shutdown.clone(),
+            exposition,
+        };
         let service = NormalizePath::trim_trailing_slash(routes::router(&app));
         tracing::info!(address = %self.address, tls = self.tls.is_some(), "the API listens");
         let service = ServiceExt::<Request>::into_make_service(service);

@@ -1,4 +1,5 @@
-//! Logs of the services, on stderr: text for a terminal, one JSON object a line for programs.
+//! What the services tell: logs on stderr, text for a terminal and one JSON object a line for programs; what is told of
+//! runs, kept in the meta-store; and traces, where somebody wants them.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -7,19 +8,39 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{JsonFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormattedFields};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
+use vitrina_runner::RunLog;
+use vitrina_telemetry::Traces;
 
 use crate::config::{LogFormat, LogSettings};
 
-pub(crate) fn start(settings: &LogSettings) {
-    start_with(settings.format, &settings.level.to_string());
+/// What was started, for those who need a part of it.
+#[derive(Debug)]
+pub(crate) struct Telling {
+    pub(crate) run_log: RunLog,
+    traces: Option<Traces>,
+}
+
+impl Telling {
+    /// Tells the last of it, without waiting long for who does not listen.
+    pub(crate) fn end(self) {
+        if let Some(traces) = self.traces {
+            traces.end();
+        }
+    }
+}
+
+pub(crate) fn start(settings: &LogSettings) -> Telling {
+    start_with(settings.format, &settings.level.to_string())
 }
 
 /// `filter` is a level, or directives as tracing knows them.
-pub(crate) fn start_with(format: LogFormat, filter: &str) {
+pub(crate) fn start_with(format: LogFormat, filter: &str) -> Telling {
     let terminal = io::stderr().is_terminal();
     let json = match format {
         LogFormat::Auto => !terminal,
@@ -28,13 +49,24 @@ pub(crate) fn start_with(format: LogFormat, filter: &str) {
     };
     // Statements have no place in a log, whatever its level: some set passwords.
     let filter = EnvFilter::new(format!("{filter},sqlx::query=off"));
-    let builder = tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(filter);
+    let run_log = RunLog::new();
+    let (traces, wrong) = match Traces::from_environment("vitrina") {
+        Ok(traces) => (traces, None),
+        Err(wrong) => (None, Some(wrong)),
+    };
+    let heard = tracing_subscriber::registry().with(run_log.layer()).with(traces.as_ref().map(Traces::layer));
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     if json {
-        builder.fmt_fields(JsonFields::new()).event_format(JsonLines).init();
+        let lines = lines.fmt_fields(JsonFields::new()).event_format(JsonLines);
+        heard.with(lines.with_filter(filter)).init();
     } else {
         let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        builder.with_ansi(colour).with_target(false).init();
+        heard.with(lines.with_ansi(colour).with_target(false).with_filter(filter)).init();
     }
+    if let Some(wrong) = wrong {
+        tracing::warn!("there are no traces: {wrong}; see the OTEL_* variables");
+    }
+    Telling { run_log, traces }
 }
 
 /// `{"ts", "level", "msg", …}`: the fields of the enclosing spans and of the event, in one flat object.
@@ -58,6 +90,8 @@ where
             line.extend(fields.and_then(|fields| object(&fields.fields)).unwrap_or_default());
         }
         event.record(&mut Fields(&mut line));
+        // Meant for traces.
+        line.retain(|name, _| !name.starts_with("otel."));
         let metadata = event.metadata();
         line.insert("ts".to_owned(), Timestamp::now().to_string().into());
         line.insert("level".to_owned(), metadata.level().as_str().to_lowercase().into());

@@ -10,8 +10,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use vitrina_api::{ApiSettings, Server, SourceConnection};
 use vitrina_connectors::{Connection, Connections, sinks};
-use vitrina_runner::{Runner, RunnerSettings};
+use vitrina_runner::{RunLog, Runner, RunnerSettings};
 use vitrina_store::Store;
+use vitrina_telemetry::{Exposition, Listener};
 
 use crate::config::Settings;
 use crate::context::connect;
@@ -28,6 +29,8 @@ const CLOSING: Duration = Duration::from_secs(5);
 enum Ended {
     Api,
     Runner,
+    /// What shows the runner's metrics.
+    Listener,
 }
 
 #[derive(Debug)]
@@ -35,11 +38,13 @@ pub(crate) struct Services {
     running: JoinSet<Result<Ended>>,
     stores: Vec<Store>,
     shutdown: CancellationToken,
+    run_log: RunLog,
 }
 
 impl Services {
-    pub(crate) fn new(shutdown: CancellationToken) -> Self {
-        Self { running: JoinSet::new(), stores: Vec::new(), shutdown }
+    /// `run_log` hears what this process tells of its runs.
+    pub(crate) fn new(shutdown: CancellationToken, run_log: RunLog) -> Self {
+        Self { running: JoinSet::new(), stores: Vec::new(), shutdown, run_log }
     }
 
     /// Answers where it listens.
@@ -62,11 +67,32 @@ impl Services {
             connect(settings, "vitrina-runner", concurrent.saturating_mul(2) + RUNNER_SESSIONS).await?;
         self.stores.push(store.clone());
         store.check_schema().await?;
-        let runner = Runner::new(runner(settings), store);
+        let over = self.shutdown.child_token();
+        self.show_metrics(settings.runner.metrics_listen, over.clone()).await?;
+        let runner = Runner::new(runner(settings), store).with_run_log(self.run_log.clone());
         let shutdown = self.shutdown.clone();
         self.running.spawn(async move {
+            // A runner that has drained has nothing more to show.
+            let _over = over.drop_guard();
             runner.run(shutdown).await?;
             Ok(Ended::Runner)
+        });
+        Ok(())
+    }
+
+    /// Where nobody wants to see them, nothing is counted.
+    async fn show_metrics(&mut self, listen: Option<SocketAddr>, over: CancellationToken) -> Result<()> {
+        let Some(listen) = listen else { return Ok(()) };
+        let listener = Listener::bind(listen).await.map_err(|error| {
+            let hint = "hint: free it, or choose another address for runner.metrics_listen";
+            Exit::Failed.fault(format!("cannot show metrics on {listen}: {error}\n{hint}"))
+        })?;
+        let exposition = Exposition::of_process();
+        vitrina_runner::describe_metrics();
+        tracing::info!(address = %listener.local_addr(), "the runner shows its metrics");
+        self.running.spawn(async move {
+            listener.serve(exposition.clone(), over).await?;
+            Ok(Ended::Listener)
         });
         Ok(())
     }
@@ -77,7 +103,7 @@ impl Services {
         while let Some(ended) = self.running.join_next().await {
             match ended?? {
                 _ if self.shutdown.is_cancelled() => return Ok(()),
-                Ended::Runner => {}
+                Ended::Runner | Ended::Listener => {}
                 Ended::Api => {
                     return Err(Exit::Failed.fault("a service ended by itself\nhint: its log says why"));
                 }

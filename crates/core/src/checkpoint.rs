@@ -1,5 +1,6 @@
 //! How far a pipeline has come. It moves only with the data it speaks of, and by compare-and-set.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -74,6 +75,12 @@ pub struct Checkpoint {
     /// The target's key as it was found there; empty when unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key: Vec<String>,
+    /// When the open pass was opened, by the meta-store's clock; whoever goes on with it keeps that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened_at: Option<Timestamp>,
+    /// When the last completed pass was opened: what the source had committed before is in the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<Timestamp>,
     /// The open load, as the sink began it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
@@ -119,9 +126,10 @@ impl Checkpoint {
     }
 
     /// As a person writes it. It is theirs whatever was there; a decision of a run is not carried out again.
+    /// Nobody can vouch for what the target holds until the next pass has ended.
     #[must_use]
     pub fn edit(&self, position: Position) -> Self {
-        Self { position, edited: true, ..self.without_pass() }
+        Self { position, edited: true, as_of: None, ..self.without_pass() }
     }
 
     /// The start, under whichever configuration comes next.
@@ -148,14 +156,22 @@ impl Checkpoint {
         Self { config_hash: by.config_hash.clone(), key: by.key.clone(), ..self }
     }
 
+    /// Before anything is read: a new pass is opened `now`, one that was left open keeps its opening.
+    #[must_use]
+    pub fn open_pass(self, now: Timestamp) -> Self {
+        let opened_at = self.position.pass.as_ref().map_or(Some(now), |_| self.opened_at);
+        Self { opened_at, ..self }
+    }
+
     /// The checkpoint after a batch of `run` that led to `position` and deleted this many rows.
     #[must_use]
     pub fn advance(&self, run: RunId, position: Position, deleted: u64, rows_before: Option<u64>) -> Self {
         let next = Self { position, ..self.without_pass() };
         if next.position.pass.is_none() {
-            return Self { completed_by: Some(run), ..next };
+            return Self { completed_by: Some(run), as_of: self.opened_at.or(self.as_of), ..next };
         }
-        Self { load: self.load, deleted: self.deleted + deleted, rows_before, ..next }
+        let (load, opened_at) = (self.load, self.opened_at);
+        Self { load, opened_at, deleted: self.deleted + deleted, rows_before, ..next }
     }
 
     /// The same without its open pass: what completed passes established is kept.
@@ -165,6 +181,7 @@ impl Checkpoint {
             position: Position { done: self.position.done.clone(), pass: None },
             config_hash: self.config_hash.clone(),
             key: self.key.clone(),
+            as_of: self.as_of,
             decided_by: self.decided_by,
             ..Self::default()
         }
@@ -240,6 +257,22 @@ mod tests {
         assert_eq!((opened.deleted, opened.rows_before, opened.completed_by), (5, Some(9), None));
         let ended = opened.advance(run, Position::start(), 1, Some(9));
         assert_eq!((ended.deleted, ended.rows_before, ended.completed_by), (0, None, Some(run)));
+    }
+
+    #[test]
+    fn the_watermark_is_the_opening_of_the_last_completed_pass() {
+        let run = RunId(Uuid::nil());
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let open = Checkpoint::default().open_pass(at(1)).advance(run, halfway(), 0, None);
+        assert_eq!((open.opened_at, open.as_of), (Some(at(1)), None));
+        let resumed = open.open_pass(at(2));
+        assert_eq!(resumed.opened_at, Some(at(1)), "a pass that is gone on with keeps its opening");
+        let ended = resumed.advance(run, Position::start(), 0, None);
+        assert_eq!((ended.opened_at, ended.as_of), (None, Some(at(1))));
+        let next = ended.open_pass(at(3)).advance(run, halfway(), 0, None);
+        assert_eq!((next.opened_at, next.as_of), (Some(at(3)), Some(at(1))));
+        assert_eq!((next.without_pass().opened_at, next.without_pass().as_of), (None, Some(at(1))));
+        assert_eq!((next.edit(Position::start()).as_of, next.reset().as_of), (None, None));
     }
 
     #[test]

@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use vitrina_core::{Counts, Error, Remedy, Result};
+use vitrina_core::{Error, Remedy, Result, RunStatus};
 use vitrina_store::{Claim, Error as StoreError, StepDone, Store};
 
+use crate::events::{self, Figures};
 use crate::executor::{End, is_condemned};
 use crate::manager::UNANSWERED;
-use crate::read_ahead::millis;
+use crate::{RunLog, counters};
 
 const LONGEST_RELEASE: Duration = Duration::from_secs(300);
 /// How soon a meta-store that was away is asked again.
@@ -22,19 +23,27 @@ pub(crate) struct Conclusion<'a> {
     pub(crate) store: &'a Store,
     pub(crate) claim: &'a Claim,
     pub(crate) shutdown: &'a CancellationToken,
+    pub(crate) run_log: Option<&'a RunLog>,
+    pub(crate) figures: Figures,
 }
 
 impl Conclusion<'_> {
-    pub(crate) async fn reach(&self, end: &Result<End>, counts: Counts, started: Instant) {
-        let told = self.tell_in_time(end).await;
-        let (rows_read, rows_written, run_ms) = (counts.read, counts.written(), millis(started.elapsed()));
-        match told {
+    pub(crate) async fn reach(&self, end: &Result<End>) {
+        if let Err(error) = end {
+            // Once, however often the meta-store must be told.
+            events::run_broke_off(error, &self.figures);
+        }
+        if let Some(run_log) = self.run_log {
+            // Whoever hears of the end finds there what led to it.
+            run_log.flush().await;
+        }
+        match self.tell_in_time(end).await {
             Ok(Some(done)) => {
-                tracing::info!(status = %done.pipeline.status, rows_read, rows_written, run_ms, "run ended");
+                let result = done.effect.close_run.map(RunStatus::as_str);
+                counters::run_ended(self.claim, result, self.figures.started.elapsed());
+                events::run_ended(&done, end.as_ref().err(), &self.figures);
             }
-            Ok(None) | Err(StoreError::LeaseLost) => {
-                tracing::warn!(rows_read, rows_written, run_ms, "run left to its new owner");
-            }
+            Ok(None) | Err(StoreError::LeaseLost) => events::run_left(&self.figures),
             Err(error) => {
                 tracing::error!(%error, "the end of the run could not be recorded; its lease will expire");
             }
@@ -63,6 +72,7 @@ impl Conclusion<'_> {
         let lease = &self.claim.lease;
         match end {
             Ok(End::Data) => self.store.finish(lease).await.map(Some),
+            Ok(End::Unchanged { as_of }) => self.store.finish_unchanged(lease, *as_of).await.map(Some),
             Ok(End::Interrupted) => self.store.interrupt(lease).await.map(Some),
             Ok(End::Shutdown) => {
                 let reason = "the runner was stopped";
@@ -75,18 +85,13 @@ impl Conclusion<'_> {
     async fn tell_error(&self, error: &Error) -> Told {
         let (lease, text) = (&self.claim.lease, error.to_string());
         match error.remedy {
-            Remedy::StandDown => {
-                tracing::warn!(error_code = error.code, "the lease is lost: {text}");
-                Ok(None)
-            }
+            Remedy::StandDown => Ok(None),
             Remedy::Release => {
                 let releases = self.store.releases(lease.pipeline).await?;
                 let wait = jittered(LONGEST_RELEASE.min(Duration::from_secs(1 << releases.min(9))));
-                tracing::warn!(error_code = error.code, ?wait, "the pipeline is given back: {text}");
                 self.store.release(lease, error.code, &text, wait).await.map(Some)
             }
             Remedy::Retry | Remedy::FixConfiguration | Remedy::ReportBug => {
-                tracing::error!(error_code = error.code, "the run failed: {text}");
                 self.store.fail(lease, error.code, &text, is_condemned(error)).await.map(Some)
             }
         }

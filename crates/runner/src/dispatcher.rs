@@ -13,9 +13,9 @@ use uuid::Uuid;
 use vitrina_core::{Lease, PipelineId};
 use vitrina_store::{Claim, Result, Store, Suspects, Terms};
 
-use crate::RunnerSettings;
 use crate::executor::Executor;
 use crate::room::Room;
+use crate::{RunLog, RunnerSettings, counters};
 
 /// A stopping runner does not wait longer than this for a meta-store that does not answer.
 const HAND_BACK: Duration = Duration::from_secs(5);
@@ -29,6 +29,7 @@ pub(crate) struct Dispatcher {
     under_way: HashMap<Id, Execution>,
     panicked: Vec<Lease>,
     taken_over: u64,
+    run_log: Option<RunLog>,
     room: Room,
     /// A claim that was asked for and is not answered yet: dropped, its pipeline would be nobody's.
     claiming: JoinSet<Result<Option<Claim>>>,
@@ -61,9 +62,14 @@ impl Dispatcher {
             under_way: HashMap::new(),
             panicked: Vec::new(),
             taken_over: 0,
+            run_log: None,
             claiming: JoinSet::new(),
             takeovers_from: Instant::now(),
         }
+    }
+
+    pub(crate) fn logging_to(self, run_log: Option<RunLog>) -> Self {
+        Self { run_log, ..self }
     }
 
     pub(crate) fn active(&self) -> usize {
@@ -94,7 +100,10 @@ impl Dispatcher {
     async fn claim_all(&mut self) -> Result<()> {
         while self.has_room() && !self.shutdown.is_cancelled() {
             let Some(claim) = self.claim().await? else { break };
-            self.taken_over += u64::from(claim.takeover);
+            if claim.takeover {
+                self.taken_over += 1;
+                counters::takeover(&self.settings.name);
+            }
             self.begin(claim);
         }
         Ok(())
@@ -174,8 +183,10 @@ impl Dispatcher {
             self.shutdown.clone(),
             beat,
         );
+        let executor = executor.logging_to(self.run_log.clone());
         let task = self.executions.spawn(executor.execute(claim));
         self.under_way.insert(task.id(), execution);
+        counters::active(&self.settings.name, self.active());
     }
 
     /// Has the pipeline's execution look at once whether it is to stop.
@@ -195,6 +206,7 @@ impl Dispatcher {
                 self.panicked.extend(lease.filter(|_| error.is_panic()));
             }
         }
+        counters::active(&self.settings.name, self.active());
     }
 
     /// A panic ends its own pipeline only.

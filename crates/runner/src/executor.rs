@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -15,10 +16,11 @@ use vitrina_core::{
 };
 use vitrina_store::{Claim, Store};
 
-use crate::RunnerSettings;
 use crate::conclusion::{Conclusion, jittered};
-use crate::heartbeat;
-use crate::read_ahead::{Ahead, ReadAhead, millis};
+use crate::counters::{self, Took};
+use crate::events::{self, Figures};
+use crate::read_ahead::{Ahead, ReadAhead};
+use crate::{RunLog, RunnerSettings, heartbeat};
 
 /// Waits before a batch is tried again (R-EX-7): one attempt and three retries.
 const RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
@@ -43,6 +45,10 @@ pub(crate) struct Executor {
     /// A write was given up, and its session is still busy with it.
     abandoned: bool,
     counts: Counts,
+    /// Batches committed here.
+    batches: u64,
+    started: Instant,
+    run_log: Option<RunLog>,
     /// What is still to be read again, where the run is a backfill.
     backfill: Option<Backfill>,
 }
@@ -50,6 +56,10 @@ pub(crate) struct Executor {
 /// Why the batches stopped.
 pub(crate) enum End {
     Data,
+    /// A pass that was opened then has found nothing that a batch could have told of.
+    Unchanged {
+        as_of: Timestamp,
+    },
     Interrupted,
     Shutdown,
 }
@@ -61,6 +71,19 @@ struct Stations {
     state: State,
 }
 
+impl Stations {
+    /// The source has nothing more. A backfill is no pass.
+    fn unchanged(&self, claim: &Claim) -> End {
+        let checkpoint = &self.state.checkpoint;
+        match checkpoint.opened_at {
+            Some(as_of) if claim.backfill.is_none() && checkpoint.position.pass.is_none() => {
+                End::Unchanged { as_of }
+            }
+            _ => End::Data,
+        }
+    }
+}
+
 impl Executor {
     pub(crate) fn new(
         settings: Arc<RunnerSettings>,
@@ -70,6 +93,9 @@ impl Executor {
         beat: Arc<Notify>,
     ) -> Self {
         Self {
+            batches: 0,
+            started: Instant::now(),
+            run_log: None,
             settings,
             store,
             installation,
@@ -82,19 +108,28 @@ impl Executor {
         }
     }
 
-    pub(crate) async fn execute(mut self, claim: Claim) {
-        let pipeline = claim.pipeline.name.clone();
-        let span =
-            tracing::error_span!("run", pipeline, pipeline_id = %claim.lease.pipeline, run_id = %claim.run);
-        async move {
-            let started = Instant::now();
-            tracing::info!(mode = %claim.mode, token = %claim.lease.token, takeover = claim.takeover, "run started");
-            let end = self.run(&claim).await;
-            let conclusion = Conclusion { store: &self.store, claim: &claim, shutdown: &self.shutdown };
-            conclusion.reach(&end, self.counts, started).await;
-        }
-        .instrument(span)
-        .await;
+    /// What happens in its runs is kept there as well.
+    pub(crate) fn logging_to(self, run_log: Option<RunLog>) -> Self {
+        Self { run_log, ..self }
+    }
+
+    pub(crate) async fn execute(self, claim: Claim) {
+        let span = events::span(&claim);
+        self.execute_in_span(claim).instrument(span).await;
+    }
+
+    async fn execute_in_span(mut self, claim: Claim) {
+        events::run_started(&claim);
+        counters::run_started(&claim);
+        let end = self.run(&claim).await;
+        let conclusion = Conclusion {
+            store: &self.store,
+            claim: &claim,
+            shutdown: &self.shutdown,
+            run_log: self.run_log.as_ref(),
+            figures: Figures { counts: self.counts, batches: self.batches, started: self.started },
+        };
+        conclusion.reach(&end).await;
     }
 
     /// The work, raced against its heartbeat.
@@ -116,7 +151,10 @@ impl Executor {
     /// One attempt, and retries of what may pass by itself. A committed batch starts the count anew.
     async fn attempts(&mut self, claim: &Claim) -> Result<End> {
         let mut retries = RETRIES.into_iter();
-        loop {
+        for attempt in 1.. {
+            if attempt > 1 {
+                events::attempt_started(attempt);
+            }
             let before = self.counts.read;
             let error = match self.attempt(claim).await {
                 Err(error) if error.remedy == Remedy::Retry => error,
@@ -126,7 +164,8 @@ impl Executor {
                 retries = RETRIES.into_iter();
             }
             let Some(wait) = retries.next().map(jittered) else { return Err(error) };
-            tracing::warn!(error_code = error.code, %error, ?wait, "an attempt failed and will be repeated");
+            counters::retry(&claim.pipeline.name);
+            events::attempt_failed(attempt, &error, wait, self.counts, self.started);
             self.store
                 .retry(&claim.lease, &self.settings.name, claim.run, error.code, &error.to_string())
                 .await?;
@@ -136,6 +175,7 @@ impl Executor {
                 () = self.shutdown.cancelled() => return Ok(End::Shutdown),
             }
         }
+        Err(Error::bug("runner.attempts", "there is no end of numbers"))
     }
 
     async fn attempt(&mut self, claim: &Claim) -> Result<End> {
@@ -158,7 +198,7 @@ impl Executor {
                 () = self.shutdown.cancelled() => return Ok(End::Shutdown),
                 ahead = stations.ahead.next() => ahead?,
             };
-            let Some(ahead) = ahead else { return Ok(End::Data) };
+            let Some(ahead) = ahead else { return Ok(stations.unchanged(claim)) };
             let ends_pass = ahead.batch.ends_pass();
             let impatience = out_of_patience(self.interruption.clone(), self.settings.pause_timeout);
             tokio::select! {
@@ -208,14 +248,20 @@ impl Executor {
             installation: self.installation,
             ledger: Arc::new(self.store.clone()),
         };
-        let sinks::Opened { mut sink, destination } = self.settings.sinks.open(&order).await?;
-        let state = self.resume(claim, &destination.key, sink.as_mut()).await?;
+        let opened = self.settings.sinks.open(&order).await;
+        let opened = opened.inspect_err(|error| counters::sink_error(&claim.target.connection, error));
+        let sinks::Opened { mut sink, destination } = opened?;
+        let mut state = self.resume(claim, &destination.key, sink.as_mut()).await?;
         if state.checkpoint.completed_by == Some(claim.run) {
             return Ok(None);
         }
+        if claim.backfill.is_none() {
+            state.checkpoint = state.checkpoint.open_pass(claim.now());
+        }
         source.begin(&destination).await?;
         let from = state.checkpoint.position.clone();
-        let ahead = ReadAhead::start(source, transforms, from, self.settings.source_patience);
+        let done = claim.batches + self.batches;
+        let ahead = ReadAhead::start(source, transforms, from, self.settings.source_patience, done);
         Ok(Some(Stations { ahead, sink, state }))
     }
 
@@ -263,6 +309,11 @@ impl Executor {
 
     /// Write and checkpoint.
     async fn write(&mut self, claim: &Claim, stations: &mut Stations, ahead: Ahead) -> Result<()> {
+        let span = ahead.span.clone();
+        self.write_in_span(claim, stations, ahead).instrument(span).await
+    }
+
+    async fn write_in_span(&mut self, claim: &Claim, stations: &mut Stations, ahead: Ahead) -> Result<()> {
         let started = Instant::now();
         let commit = Commit {
             lease: claim.lease,
@@ -272,32 +323,34 @@ impl Executor {
             delete_limit: claim.pipeline.delete_limit,
             reject_limit: claim.pipeline.reject_limit,
             first_load: claim.pipeline.first_load,
-            timings: ahead.timings,
+            timings: ahead.timings(),
         };
-        let written = stations.sink.write(&ahead.batch, &commit).await?;
+        let writing = stations.sink.write(&ahead.batch, &commit).instrument(tracing::info_span!("write"));
+        let written = writing.await;
+        let written = written.inspect_err(|error| counters::sink_error(&claim.target.connection, error))?;
         if let (Some(backfill), Some(at)) = (&mut self.backfill, &ahead.batch.backfilled_to) {
             backfill.go_on_from(at);
         }
-        self.note(written, stations, started);
+        let took = Took { read: ahead.read, transform: ahead.transform, write: started.elapsed() };
+        counters::batch(
+            &claim.pipeline.name,
+            &written.counts,
+            &took,
+            ahead.batch.rows.get_array_memory_size(),
+        );
+        self.note(written, stations, &took);
         Ok(())
     }
 
-    fn note(&mut self, written: Written, stations: &mut Stations, started: Instant) {
+    fn note(&mut self, written: Written, stations: &mut Stations, took: &Took) {
         let Written { counts, checkpoint, version, interrupted } = written;
         self.counts += counts;
+        self.batches += 1;
         stations.state = State { checkpoint, version };
         if interrupted {
             self.interruption.cancel();
         }
-        tracing::info!(
-            rows_read = counts.read,
-            rows_written = counts.written(),
-            rows_unchanged = counts.unchanged,
-            rows_deleted = counts.deleted,
-            rows_rejected = counts.rejected,
-            batch_ms = millis(started.elapsed()),
-            "batch done"
-        );
+        events::batch_done(&counts, took, self.started);
     }
 }
 

@@ -2,7 +2,9 @@
 //! claims pipelines, the executor takes one batch after another from source to checkpoint.
 
 mod conclusion;
+mod counters;
 mod dispatcher;
+mod events;
 mod executor;
 mod heartbeat;
 mod look;
@@ -10,9 +12,12 @@ mod manager;
 mod read_ahead;
 mod requests;
 mod room;
+mod run_log;
 mod settings;
 mod silence;
 
+pub use counters::describe as describe_metrics;
 pub use look::{Look, View};
 pub use manager::Runner;
+pub use run_log::{RunLog, RunLogLayer};
 pub use settings::RunnerSettings;

@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use vitrina_core::{Error, PipelineId, Remedy, Result};
 use vitrina_store::{Error as StoreError, Store, Wakeup, Wakeups};
 
-use crate::RunnerSettings;
 use crate::dispatcher::Dispatcher;
 use crate::requests::Requests;
 use crate::silence::Silence;
+use crate::{RunLog, RunnerSettings, counters};
 
 /// A meta-store that says nothing for so long, on a line that is cut without a word, is asked again.
 pub(crate) const UNANSWERED: Duration = Duration::from_secs(15);
@@ -26,6 +26,7 @@ const SILENT_FOR: Duration = Duration::from_secs(60);
 pub struct Runner {
     settings: Arc<RunnerSettings>,
     store: Store,
+    run_log: Option<RunLog>,
 }
 
 /// Why the runner turns.
@@ -63,7 +64,13 @@ impl Turn {
 
 impl Runner {
     pub fn new(settings: RunnerSettings, store: Store) -> Self {
-        Self { settings: Arc::new(settings), store }
+        Self { settings: Arc::new(settings), store, run_log: None }
+    }
+
+    /// Keeps in the meta-store what is told of its runs; `run_log` must hear it as a layer of the subscriber.
+    #[must_use]
+    pub fn with_run_log(self, run_log: RunLog) -> Self {
+        Self { run_log: Some(run_log), ..self }
     }
 
     /// Works until `shutdown`, or until it is asked to drain, then finishes the batches under way and gives its
@@ -72,6 +79,7 @@ impl Runner {
         let stop = shutdown.child_token();
         let mut dispatcher = self.dispatcher(stop.child_token()).await?;
         let mut requests = self.requests().await?;
+        let _log_keeper = self.keep_run_log();
         self.look_around().await?;
         let (mut wakeups, _listening) = self.listen().await?;
         let mut silence = Silence::new(Arc::clone(&self.settings), self.store.clone());
@@ -104,9 +112,11 @@ impl Runner {
     /// Executes everything that is waiting, and returns when nothing is left to claim or to end.
     pub async fn work_off(&self) -> Result<()> {
         let mut dispatcher = self.dispatcher(CancellationToken::new()).await?;
+        let _log_keeper = self.keep_run_log();
         loop {
             dispatcher.fill().await.map_err(Error::from)?;
             if dispatcher.is_idle() {
+                self.flush_run_log().await;
                 return Ok(());
             }
             dispatcher.one_ended().await;
@@ -117,7 +127,22 @@ impl Runner {
     async fn dispatcher(&self, stop: CancellationToken) -> Result<Dispatcher> {
         self.store.check_schema().await.map_err(Error::from)?;
         let installation = self.store.installation().await.map_err(Error::from)?;
-        Ok(Dispatcher::new(Arc::clone(&self.settings), self.store.clone(), installation, stop))
+        let dispatcher = Dispatcher::new(Arc::clone(&self.settings), self.store.clone(), installation, stop);
+        Ok(dispatcher.logging_to(self.run_log.clone()))
+    }
+
+    fn keep_run_log(&self) -> JoinSet<()> {
+        let mut keeper = JoinSet::new();
+        if let Some(run_log) = self.run_log.clone() {
+            keeper.spawn(run_log.keep(self.store.clone()));
+        }
+        keeper
+    }
+
+    async fn flush_run_log(&self) {
+        if let Some(run_log) = &self.run_log {
+            run_log.flush().await;
+        }
     }
 
     async fn requests(&self) -> Result<Requests> {
@@ -196,7 +221,9 @@ impl Runner {
 
     async fn still_here(&self, dispatcher: &Dispatcher) -> vitrina_store::Result<bool> {
         let (active, taken_over) = (dispatcher.active(), dispatcher.taken_over());
-        match self.store.still_here(&self.settings.name, active, taken_over).await? {
+        let answer = self.store.still_here(&self.settings.name, active, taken_over).await?;
+        counters::heartbeat(&self.settings.name, active);
+        match answer {
             Some(drain) => Ok(drain),
             None => self.announce().await.map(|()| false),
         }
@@ -231,6 +258,7 @@ impl Runner {
             tracing::warn!("some batches did not end in time; their transactions are rolled back");
         }
         dispatcher.abandon().await;
+        self.flush_run_log().await;
         let farewell = self.store.farewell(&self.settings.name);
         timeout(Duration::from_secs(2), farewell).await.ok();
     }

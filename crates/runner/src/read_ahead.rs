@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{self, OwnedPermit, Receiver, Sender};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 use vitrina_core::{Batch, Error, Position, Result, Source, Timings, Transform};
 
 /// A batch ready to be written; `None` when the source has nothing more.
@@ -14,7 +14,16 @@ type Answer = Result<Option<Ahead>>;
 
 pub(crate) struct Ahead {
     pub(crate) batch: Batch,
-    pub(crate) timings: Timings,
+    /// All that becomes of the batch belongs to it.
+    pub(crate) span: Span,
+    pub(crate) read: Duration,
+    pub(crate) transform: Duration,
+}
+
+impl Ahead {
+    pub(crate) fn timings(&self) -> Timings {
+        Timings { read_ms: millis(self.read), transform_ms: millis(self.transform) }
+    }
 }
 
 /// The reading half of an attempt, in a task of its own. Dropping it ends the task and with it the source.
@@ -24,16 +33,19 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// `patience`: how long a source may be kept waiting before it lets go of what it holds open.
+    /// `patience`: how long a source may be kept waiting before it lets go of what it holds open; `done`: batches that
+    /// the run has committed.
     pub(crate) fn start(
         source: Box<dyn Source>,
         transforms: Vec<Box<dyn Transform>>,
         from: Position,
         patience: Duration,
+        done: u64,
     ) -> Self {
         let (sender, answers) = mpsc::channel(1);
         let mut task = JoinSet::new();
-        task.spawn(Reading { source, transforms, patience }.all(from, sender).in_current_span());
+        let reading = Reading { source, transforms, patience, done };
+        task.spawn(reading.all(from, sender).in_current_span());
         Self { answers, task }
     }
 
@@ -53,6 +65,7 @@ struct Reading {
     source: Box<dyn Source>,
     transforms: Vec<Box<dyn Transform>>,
     patience: Duration,
+    done: u64,
 }
 
 impl Reading {
@@ -87,15 +100,18 @@ impl Reading {
     }
 
     async fn one(&mut self, from: &Position) -> Answer {
+        self.done += 1;
+        let span = tracing::error_span!("batch", batch = self.done);
         let started = Instant::now();
-        let Some(mut batch) = self.source.read(from).await? else { return Ok(None) };
+        let reading = self.source.read(from).instrument(tracing::info_span!(parent: &span, "read"));
+        let Some(mut batch) = reading.await? else { return Ok(None) };
         let read = started.elapsed();
         for transform in &mut self.transforms {
-            batch = transform.apply(batch).await?;
+            let transforming = tracing::info_span!(parent: &span, "transform");
+            batch = transform.apply(batch).instrument(transforming).await?;
         }
         let transform = started.elapsed().saturating_sub(read);
-        let timings = Timings { read_ms: millis(read), transform_ms: millis(transform) };
-        Ok(Some(Ahead { batch, timings }))
+        Ok(Some(Ahead { batch, span, read, transform }))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Claims, leases and heartbeats: how a runner comes to own a pipeline and how it gives it back.
 //! A claim is one statement on the database's clock; the token it raises fences all later writes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -14,7 +15,7 @@ use vitrina_core::{
 
 use crate::steps::{Ending, close_attempt, hold};
 use crate::terms::{LONE_STALLS, SUSPECT, Suspects, Terms};
-use crate::{Error, Result, StepDone, Store};
+use crate::{Error, Result, StepDone, Store, Trigger};
 
 /// What this runner can execute: it claims nothing else.
 #[derive(Debug, Clone, Default)]
@@ -36,19 +37,41 @@ pub struct Claim {
     pub backfill: Option<Backfill>,
     /// What becomes of the checkpoint before the run goes on from it.
     pub decision: Option<Decision>,
+    /// The status it was found in.
+    pub(crate) was: Status,
     /// Another runner's lease had expired.
     pub takeover: bool,
     /// A pause or cancel was asked for before this claim.
     pub interrupted: bool,
     /// Leases that expired since the last committed batch.
     pub stalls: i32,
+    pub trigger: Trigger,
+    /// Batches of this run that earlier attempts have committed.
+    pub batches: u64,
+    /// The caller's trace, as its header told it.
+    pub traceparent: Option<String>,
     pub lease_length: Duration,
+    /// When the meta-store gave it, and when that was heard here.
+    pub(crate) claimed_at: Timestamp,
+    pub(crate) heard_at: Instant,
 }
 
 impl Claim {
+    /// The time by the meta-store's clock, never later than it is there: whatever clock this machine has does not
+    /// matter. Lag is told by that clock as well.
+    pub fn now(&self) -> Timestamp {
+        self.claimed_at.checked_add(self.heard_at.elapsed()).unwrap_or(self.claimed_at)
+    }
+
     /// It must be the only pipeline of its runner.
     pub fn is_suspect(&self) -> bool {
         self.stalls >= SUSPECT
+    }
+
+    /// The status that the pipeline had before, and the one it has now.
+    pub fn step(&self) -> (Status, Status) {
+        let now = if self.was == Status::PauseRequested { self.was } else { Status::Running };
+        (self.was, now)
     }
 
     fn is_hopeless(&self) -> bool {
@@ -125,6 +148,11 @@ impl Store {
         self.report(lease, Event::DataEnd, &Ending::default()).await
     }
 
+    /// As `finish`, after a pass that was opened at `as_of` and has found nothing that a batch could have told of.
+    pub async fn finish_unchanged(&self, lease: &Lease, as_of: Timestamp) -> Result<StepDone> {
+        self.report(lease, Event::DataEnd, &Ending { as_of: Some(as_of), ..Ending::default() }).await
+    }
+
     /// Between two batches of an interrupted run: it becomes PAUSED or CANCELLED.
     pub async fn interrupt(&self, lease: &Lease) -> Result<StepDone> {
         self.report(lease, Event::BatchDone, &Ending::default()).await
@@ -190,7 +218,7 @@ impl Store {
 
 fn read_claim(row: &PgRow, lease: Lease, lease_length: Duration) -> Result<Claim> {
     let snapshot: Snapshot = serde_json::from_value(row.try_get::<Value, _>("snapshot")?)?;
-    let was: String = row.try_get("was")?;
+    let was: Status = row.try_get::<String, _>("was")?.parse().map_err(|_| unreadable("status"))?;
     Ok(Claim {
         lease,
         run: RunId(row.try_get("run_id")?),
@@ -199,10 +227,17 @@ fn read_claim(row: &PgRow, lease: Lease, lease_length: Duration) -> Result<Claim
         mode: row.try_get::<String, _>("mode")?.parse().map_err(|_| unreadable("mode"))?,
         backfill: Backfill::of(document(row, "keys")?, document(row, "backfill_range")?),
         decision: serde_json::from_value(row.try_get::<Option<String>, _>("checkpoint")?.into())?,
-        takeover: was != Status::RunRequested.as_str(),
-        interrupted: was == Status::PauseRequested.as_str() || row.try_get("cancel_requested")?,
+        was,
+        takeover: was != Status::RunRequested,
+        interrupted: was == Status::PauseRequested || row.try_get("cancel_requested")?,
         stalls: row.try_get("stalls")?,
+        trigger: serde_json::from_value(row.try_get::<String, _>("trigger")?.into())?,
+        batches: row.try_get::<i64, _>("batches")?.unsigned_abs(),
+        traceparent: row.try_get("traceparent")?,
         lease_length,
+        claimed_at: Timestamp::from_microsecond(row.try_get("claimed_at")?)
+            .map_err(|_| unreadable("claimed_at"))?,
+        heard_at: Instant::now(),
     })
 }
 
@@ -242,7 +277,8 @@ p as (
 r as (
     update etl.etl_runs r set status = 'RUNNING', started_at = coalesce(started_at, clock_timestamp())
       from p where r.id = p.run_id and r.status in ('REQUESTED', 'RUNNING')
-    returning r.id, r.cancel_requested, r.mode, r.keys, r.backfill_range, r.checkpoint, r.snapshot),
+    returning r.id, r.cancel_requested, r.mode, r.keys, r.backfill_range, r.checkpoint, r.snapshot,
+              r.trigger, r.batches, r.traceparent),
 e as (
     update etl.etl_attempts a set ended_at = clock_timestamp(), error_code = 'lease.expired',
            error = 'the runner did not renew its lease'
@@ -253,4 +289,5 @@ a as (
     select p.run_id, p.id, p.lease_token, $3 from p join r on r.id = p.run_id
      where (select count(*) from e) >= 0
     returning id)
-select p.*, r.cancel_requested, r.mode, r.keys, r.backfill_range, r.checkpoint, r.snapshot from p join r on r.id = p.run_id, a";
+select p.*, (extract(epoch from clock_timestamp()) * 1000000)::bigint as claimed_at, r.cancel_requested, r.mode, r.keys, r.backfill_range, r.checkpoint,
+       r.snapshot, r.trigger, r.batches, r.traceparent from p join r on r.id = p.run_id, a";

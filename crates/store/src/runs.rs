@@ -123,6 +123,8 @@ pub struct StateRecord {
     pub updated_at: Timestamp,
     pub last_processed_key: Option<String>,
     pub last_processed_id: Option<String>,
+    /// What the source had committed before this moment is in the target, by the meta-store's clock.
+    pub as_of: Option<Timestamp>,
 }
 
 /// A run `r` as one JSON document, without what only its runner needs.

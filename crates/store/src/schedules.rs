@@ -9,7 +9,7 @@ use vitrina_core::{Event, PipelineId, Schedule};
 
 use crate::pipelines::{PipelineRef, find};
 use crate::steps::{Ending, step};
-use crate::{Error, Result, RunRequest, Store};
+use crate::{Error, Result, RunRequest, StepDone, Store};
 
 struct Due {
     id: PipelineId,
@@ -36,9 +36,12 @@ impl Store {
             let mut tx = self.pool.begin().await?;
             let Some(due) = take_due(&mut tx).await? else { break };
             match on_time(&mut tx, &due).await {
-                Ok(opened) => {
+                Ok(done) => {
                     tx.commit().await?;
-                    requested += usize::from(opened);
+                    if let Some(done) = done {
+                        done.tell();
+                        requested += usize::from(done.effect.open_run);
+                    }
                 }
                 Err(error) if error.may_pass() => return Err(error),
                 Err(error) => {
@@ -81,20 +84,19 @@ async fn take_due(tx: &mut PgConnection) -> Result<Option<Due>> {
     }))
 }
 
-/// Whether a run was opened: a pipeline that is paused or has failed only waits for its next time.
-async fn on_time(tx: &mut PgConnection, due: &Due) -> Result<bool> {
-    let mut opened = false;
+/// What it led to: a pipeline that is paused or has failed only waits for its next time.
+async fn on_time(tx: &mut PgConnection, due: &Due) -> Result<Option<StepDone>> {
+    let mut done = None;
     if due.is_late {
         let record = find(tx, &PipelineRef::Id(due.id)).await?;
         if is_a_persons(record.pending_request.as_ref())? {
-            return put_off(tx, due).await.map(|()| false);
+            return put_off(tx, due).await.map(|()| None);
         }
         let request = RunRequest { scheduled: true, ..RunRequest::default() };
-        let done = step(tx, record, Event::ScheduleDue, &request, &Ending::default()).await?;
-        opened = done.effect.open_run;
+        done = Some(step(tx, record, Event::ScheduleDue, &request, &Ending::default()).await?);
     }
     set_next(tx, due).await?;
-    Ok(opened)
+    Ok(done)
 }
 
 fn is_a_persons(pending: Option<&Value>) -> Result<bool> {

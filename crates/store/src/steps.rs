@@ -1,6 +1,7 @@
 //! One step of a pipeline's life: lock the row, ask `Lifecycle` where the event leads, write that
 //! back with the run it closes or opens. Every change of status but the claim goes through here.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
@@ -27,6 +28,17 @@ pub enum Trigger {
     Pending,
 }
 
+impl Trigger {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::Schedule => "schedule",
+            Self::Resume => "resume",
+            Self::Pending => "pending",
+        }
+    }
+}
+
 /// What a run shall do, beyond what the pipeline says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRequest {
@@ -44,6 +56,9 @@ pub struct RunRequest {
     pub checkpoint: Option<Decision>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// The caller's trace, which the run goes on with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
     /// Nobody's but the schedule's: it gives way to a person's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scheduled: bool,
@@ -65,6 +80,19 @@ pub struct StepDone {
     pub effect: Effect,
 }
 
+impl StepDone {
+    /// For the log, once it is true.
+    pub(crate) fn tell(&self) {
+        let (was, status) = (self.before.status, self.pipeline.status);
+        if was == status {
+            return;
+        }
+        let pipeline = &self.pipeline.config;
+        let run_id = self.run.map(|run| tracing::field::display(run.0));
+        tracing::info!(pipeline = pipeline.name, pipeline_id = %pipeline.id, run_id, %was, %status, "status changed");
+    }
+}
+
 /// Why a runner's run ended as it did.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ending<'a> {
@@ -73,6 +101,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) retry_after: Option<std::time::Duration>,
     /// The open pass led to this and must not be gone on with.
     pub(crate) drop_pass: bool,
+    /// A pass that was opened then has found nothing new.
+    pub(crate) as_of: Option<Timestamp>,
 }
 
 impl Store {
@@ -106,6 +136,7 @@ impl Store {
         }
         let done = step(&mut tx, record, event, request, &Ending::default()).await?;
         tx.commit().await?;
+        done.tell();
         Ok(done)
     }
 
@@ -117,6 +148,7 @@ impl Store {
         let record = find(&mut tx, &PipelineRef::Id(lease.pipeline)).await?;
         let done = step(&mut tx, record, event, &RunRequest::default(), ending).await?;
         tx.commit().await?;
+        done.tell();
         Ok(done)
     }
 }
@@ -161,6 +193,9 @@ pub(crate) async fn step(
     }
     if ending.drop_pass || drops_the_pass(&record, next, event, effect) {
         drop_pass(tx, record.config.id).await?;
+    }
+    if let Some(as_of) = ending.as_of {
+        move_watermark(tx, record.config.id, as_of).await?;
     }
     let waiting = waiting(tx, &record, next, event, request).await?;
     write_back(tx, &record, next, effect, waiting, run, ending).await?;
@@ -237,15 +272,15 @@ async fn open_run(
         refuse_another_configuration(tx, config, &target).await?;
     }
     sqlx::query(
-        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, backfill_range, checkpoint)
-         select $1, $2, $3, $4, $5, $6, coalesce($7, paused.keys), coalesce($10, paused.backfill_range), coalesce($9, paused.checkpoint)
+        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, backfill_range, checkpoint, traceparent)
+         select $1, $2, $3, $4, $5, $6, coalesce($7, paused.keys), coalesce($10, paused.backfill_range), coalesce($9, paused.checkpoint), $11
            from (select) new left join (
                 select r.keys, r.backfill_range, case when s.checkpoint ->> 'decided_by' is distinct from r.id::text then r.checkpoint end as checkpoint
                   from etl.etl_runs r join etl.etl_state s using (pipeline_id) where r.id = $8) paused on true",
     )
     .bind(run.0)
     .bind(config.id.0)
-    .bind(serde_json::to_value(trigger)?.as_str())
+    .bind(trigger.as_str())
     .bind(mode(paused, record, &request).as_str())
     .bind(json!({"pipeline": config, "target": target}))
     .bind(&request.idempotency_key)
@@ -253,6 +288,7 @@ async fn open_run(
     .bind(carried(paused, &request).map(|run| run.id.0))
     .bind(request.checkpoint.map(Decision::as_str))
     .bind(request.range.as_ref().map(|range| json!(range)))
+    .bind(&request.traceparent)
     .execute(&mut *tx)
     .await?;
     sqlx::query("update etl.etl_pipelines set connections_needed = $2, tasks_needed = $3 where id = $1")
@@ -310,12 +346,22 @@ fn builds_on_the_checkpoint(
 async fn drop_pass(tx: &mut PgConnection, id: PipelineId) -> Result<()> {
     sqlx::query(
         "update etl.etl_state
-            set checkpoint = (checkpoint #- '{position,pass}' #- '{load}' #- '{rows_before}') || '{\"deleted\": 0}', version = version + 1, updated_at = clock_timestamp()
+            set checkpoint = (checkpoint #- '{position,pass}' #- '{opened_at}' #- '{load}' #- '{rows_before}') || '{\"deleted\": 0}', version = version + 1, updated_at = clock_timestamp()
           where pipeline_id = $1 and checkpoint #> '{position,pass}' is not null",
     )
     .bind(id.0)
     .execute(tx)
     .await?;
+    Ok(())
+}
+
+/// The checkpoint stays as it is, and so does its version: nothing was read that it would have to tell.
+async fn move_watermark(tx: &mut PgConnection, id: PipelineId, as_of: Timestamp) -> Result<()> {
+    sqlx::query("update etl.etl_state set as_of = $2::text::timestamptz where pipeline_id = $1")
+        .bind(id.0)
+        .bind(as_of.to_string())
+        .execute(tx)
+        .await?;
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 
 mod compose;
 mod processes;
+mod watched;
 
 use std::time::Duration;
 

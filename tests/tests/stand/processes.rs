@@ -19,6 +19,8 @@ pub(crate) struct Stand {
     pub(crate) token: String,
     pub(crate) owner_url: String,
     api: String,
+    /// Where the runner shows its metrics.
+    metrics: String,
     processes: Vec<(String, Child)>,
     cluster: Cluster,
     psql: PathBuf,
@@ -45,7 +47,7 @@ impl Stand {
         let owner_url = cluster.url("cinema");
         sql(&psql, &cluster.url("postgres"), "create database cinema owner cinema");
 
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let (port, metrics_port) = (free_port(), free_port());
         let token = "token-of-the-stand".to_owned();
         let variables = BTreeMap::from([
             ("POSTGRES_PASSWORD".to_owned(), password(&owner_url)),
@@ -54,21 +56,31 @@ impl Stand {
             ("VITRINA_ADMIN_TOKEN".to_owned(), token.clone()),
         ]);
         let api = format!("http://127.0.0.1:{port}");
-        let mut stand =
-            Self { token, owner_url, api, processes: Vec::new(), psql, _directory: directory, cluster };
+        let metrics = format!("http://127.0.0.1:{metrics_port}");
+        let mut stand = Self {
+            token,
+            owner_url,
+            api,
+            metrics,
+            processes: Vec::new(),
+            psql,
+            _directory: directory,
+            cluster,
+        };
         for service in services(&variables) {
-            stand.start_service(&service, port).await;
+            stand.start_service(&service, port, metrics_port).await;
         }
         stand
     }
 
     /// Starts a service where compose would, with the names of other containers replaced by addresses.
-    async fn start_service(&mut self, service: &Service, port: u16) {
+    async fn start_service(&mut self, service: &Service, port: u16, metrics_port: u16) {
         let database = format!("127.0.0.1:{}", self.cluster.port());
         let here = |text: &String| {
             text.replace("etl_db:5432", &database)
                 .replace("0.0.0.0:8080", "127.0.0.1:8080")
                 .replace(":8080", &format!(":{port}"))
+                .replace("0.0.0.0:9188", &format!("127.0.0.1:{metrics_port}"))
         };
         let environment: BTreeMap<_, _> =
             service.environment.iter().map(|(name, value)| (name.clone(), here(value))).collect();
@@ -105,6 +117,19 @@ impl Stand {
         (answer.status().as_u16(), answer.json().await.unwrap_or_default())
     }
 
+    /// The pages that a Prometheus would scrape: the API's and the runner's.
+    pub(crate) async fn pages(&self) -> String {
+        let mut pages = String::new();
+        for base in [&self.api, &self.metrics] {
+            let request =
+                vitrina_testbed::http_client().get(format!("{base}/metrics")).bearer_auth(&self.token);
+            let answer = request.send().await.unwrap();
+            assert_eq!(answer.status(), 200, "{base}");
+            pages += &answer.text().await.unwrap();
+        }
+        pages
+    }
+
     pub(crate) fn sql(&self, statement: &str) -> String {
         sql(&self.psql, &self.owner_url, statement)
     }
@@ -121,6 +146,10 @@ impl Stand {
         let cluster = self.cluster;
         tokio::task::spawn_blocking(move || cluster.stop().unwrap()).await.unwrap();
     }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A command in compose's environment and nothing else, with our binary on its path.

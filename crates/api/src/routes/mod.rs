@@ -7,6 +7,7 @@ mod connections;
 mod docs;
 mod documentation;
 mod events;
+mod metrics;
 mod pipelines;
 mod preview;
 mod rejects;
@@ -81,6 +82,7 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Viewer,   routes!(config::export)))        // GET    /export
         .routes(needs(Viewer,   routes!(config::json_schema)))   // GET    /config.schema.json
         .routes(needs(Admin,    routes!(system::audit)))         // GET    /audit?limit=&cursor=
+        .routes(needs(Viewer,   routes!(metrics::show)))         // GET    /metrics
         .routes(needs(Viewer,   routes!(documentation::show)))   // GET    /openapi.json
         .routes(routes!(system::health))                         // GET    /health
         .routes(routes!(system::live))                           // GET    /health/live

@@ -14,9 +14,9 @@ use vitrina_store::Actor;
 
 use crate::app::App;
 use crate::error::Result;
-use crate::extract::{IdempotencyKey, OptionalBody, PipelinePath};
+use crate::extract::{CallersTrace, IdempotencyKey, OptionalBody, PipelinePath};
 use crate::models::{PipelineStatus, Reason, RunAccepted, RunOrder};
-use crate::services::requests;
+use crate::services::requests::{self, Beside};
 
 /// Let a pipeline run again
 #[utoipa::path(post, path = "/pipelines/{p}/enable", tag = "requests", operation_id = "enable_pipeline",
@@ -53,7 +53,8 @@ pub(super) async fn disable(
 /// or asks for the same; a backfill of other keys uses `on_active` `after`.
 #[utoipa::path(post, path = "/pipelines/{p}/run", tag = "requests", operation_id = "run_pipeline",
     params(("p" = String, Path, description = "id or name"),
-           ("idempotency-key" = Option<String>, Header, description = "1 to 255 visible ASCII characters")),
+           ("idempotency-key" = Option<String>, Header, description = "1 to 255 visible ASCII characters"),
+           ("traceparent" = Option<String>, Header, description = "the caller's trace, which the run goes on with")),
     request_body = Option<RunOrder>,
     responses((status = 202, body = RunAccepted, headers(("location", description = "the run"))),
               BadRun, NoPipeline, CannotRun, TooLarge, NotJson, InvalidRun))]
@@ -61,10 +62,12 @@ pub(super) async fn run(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
-    IdempotencyKey(key): IdempotencyKey,
+    IdempotencyKey(idempotency_key): IdempotencyKey,
+    CallersTrace(traceparent): CallersTrace,
     OptionalBody(order): OptionalBody<RunOrder>,
 ) -> Result<Response> {
-    let accepted = requests::run(&app, &actor, &reference, order, key).await?;
+    let beside = Beside { idempotency_key, traceparent };
+    let accepted = requests::run(&app, &actor, &reference, order, beside).await?;
     let location = format!("/api/v1/runs/{}", accepted.run_id);
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(accepted)).into_response())
 }

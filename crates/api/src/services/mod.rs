@@ -6,6 +6,7 @@ mod audit;
 mod checks;
 pub(crate) mod connections;
 mod estimate;
+pub(crate) mod gauges;
 pub(crate) mod pipelines;
 pub(crate) mod plans;
 pub(crate) mod preview;

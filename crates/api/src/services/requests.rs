@@ -18,13 +18,21 @@ pub(super) struct Submitted {
     pub(super) after: Value,
 }
 
+/// What comes beside the body of a request for a run.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    pub(crate) idempotency_key: Option<String>,
+    /// The caller's trace, which the run goes on with.
+    pub(crate) traceparent: Option<String>,
+}
+
 /// Asks for a run: of the whole pipeline, or a backfill.
 pub(crate) async fn run(
     app: &App,
     actor: &Actor,
     reference: &PipelineRef,
     order: RunOrder,
-    idempotency_key: Option<String>,
+    beside: Beside,
 ) -> Result<RunAccepted> {
     let RunOrder { mode, keys, from, to, checkpoint, on_active } = order;
     let range = (from.is_some() || to.is_some()).then_some(CursorRange { from, to, at: None });
@@ -41,7 +49,9 @@ pub(crate) async fn run(
     }
     check_mode(app, pipeline, mode)?;
     let keys = keys.map(|keys| keys.into_iter().map(|key| json!(key)).collect());
-    let request = RunRequest { mode, keys, range, checkpoint, idempotency_key, scheduled: false };
+    let Beside { idempotency_key, traceparent } = beside;
+    let request =
+        RunRequest { mode, keys, range, checkpoint, idempotency_key, traceparent, ..RunRequest::default() };
     let submitted = submit(app, id, on_active.unwrap_or(OnActive::Join), request).await?;
     app.audit(actor, "pipeline.run", id, Some(submitted.before), Some(submitted.after)).await;
     Ok(submitted.run)

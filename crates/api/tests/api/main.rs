@@ -10,6 +10,7 @@ mod editing;
 mod errors;
 mod events;
 mod listing;
+mod metrics;
 mod openapi;
 mod pipelines;
 mod plans;

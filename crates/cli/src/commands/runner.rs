@@ -10,9 +10,11 @@ use crate::shutdown::Shutdown;
 
 pub(crate) async fn run(context: &Context) -> Result<Exit> {
     let settings = context.settings()?;
-    logging::start(&settings.log);
+    let telling = logging::start(&settings.log);
     let shutdown = Shutdown::on_signals()?;
-    let mut services = Services::new(shutdown.token.clone());
+    let mut services = Services::new(shutdown.token.clone(), telling.run_log.clone());
     services.start_runner(&settings).await?;
-    services.run().await
+    let exit = services.run().await;
+    telling.end();
+    exit
 }

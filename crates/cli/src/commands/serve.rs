@@ -25,9 +25,11 @@ impl Args {
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let settings = context.config(args.flags())?.settings;
-    logging::start(&settings.log);
+    let telling = logging::start(&settings.log);
     let shutdown = Shutdown::on_signals()?;
-    let mut services = Services::new(shutdown.token.clone());
+    let mut services = Services::new(shutdown.token.clone(), telling.run_log.clone());
     services.start_api(&settings).await?;
-    services.run().await
+    let exit = services.run().await;
+    telling.end();
+    exit
 }

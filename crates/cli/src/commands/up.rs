@@ -13,13 +13,15 @@ pub(crate) use super::serve::Args;
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let settings = context.config(args.flags())?.settings;
-    logging::start(&settings.log);
+    let telling = logging::start(&settings.log);
     let shutdown = Shutdown::on_signals()?;
     let store = connect(&settings, "vitrina-migrate", 2).await?;
     bring_up_to_date(&store).await?;
     store.close().await;
-    let mut services = Services::new(shutdown.token.clone());
+    let mut services = Services::new(shutdown.token.clone(), telling.run_log.clone());
     services.start_api(&settings).await?;
     services.start_runner(&settings).await?;
-    services.run().await
+    let exit = services.run().await;
+    telling.end();
+    exit
 }

@@ -55,6 +55,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("runner.max_batch_bytes", "VITRINA_RUNNER_MAX_BATCH_BYTES", Text, Value("16MB"), "bounds the memory of a batch, whatever its batch_size"),
     setting("runner.source_patience", "VITRINA_RUNNER_SOURCE_PATIENCE", Text, Value("60s"), "how long a slow target may keep a transaction open at the source"),
     setting("runner.changelog_max_age", "VITRINA_RUNNER_CHANGELOG_MAX_AGE", Text, Value("168h"), "a change log does not wait longer for a pipeline that follows it"),
+    setting("runner.metrics_listen", "VITRINA_RUNNER_METRICS_LISTEN", Text, Unset, "IP address and port where the runner shows `/metrics` and `/health/live`, to anyone; without it nowhere"),
     setting("log.format", "VITRINA_LOG_FORMAT", Text, Value("auto"), "auto (text on a terminal, else json), text or json"),
     setting("log.level", "VITRINA_LOG_LEVEL", Text, Value("info"), "error, warn, info, debug or trace"),
     setting("connections.<name>.url", "VITRINA_CONNECTIONS_<NAME>_URL", SecretUrl, Derived("for `marts`: database_url"), "a Postgres or search server; for `search` also ELASTICSEARCH_URL or OPENSEARCH_URL"),

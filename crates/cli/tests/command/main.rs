@@ -11,6 +11,7 @@ mod plain;
 mod rejects;
 mod stand;
 mod state;
+mod telling;
 mod token;
 
 use std::ffi::OsStr;

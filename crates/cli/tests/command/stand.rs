@@ -35,6 +35,12 @@ impl Stand {
         &self.variables.iter().find(|(name, _)| name == "CINEMA_ADMIN_URL").unwrap().1
     }
 
+    /// Of every login in its variables.
+    pub(super) fn passwords(&self) -> impl Iterator<Item = String> {
+        let urls = self.variables.iter().filter_map(|(_, value)| url::Url::parse(value).ok());
+        urls.filter_map(|url| url.password().map(str::to_owned))
+    }
+
     pub(super) async fn owner_session(&self) -> PgConnection {
         PgConnection::connect(self.owner()).await.unwrap()
     }

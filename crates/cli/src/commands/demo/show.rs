@@ -8,6 +8,7 @@ use url::Url;
 use vitrina_api::StartError;
 use vitrina_cinema::DEMO_PIPELINES;
 use vitrina_core::RunStatus;
+use vitrina_runner::RunLog;
 use vitrina_store::Store;
 
 use super::stand::{self, Place, Stand};
@@ -27,26 +28,27 @@ const DEFAULT_PORT: u16 = 8080;
 pub(super) async fn run(args: Args, context: &Context) -> Result<Exit> {
     // That the API is open to this machine is the point of a demo, not a danger to warn of.
     let filter = if context.verbose { "info" } else { "warn,vitrina_api::server=error" };
-    logging::start_with(LogFormat::Auto, filter);
+    let telling = logging::start_with(LogFormat::Auto, filter);
     let shutdown = Shutdown::on_signals()?;
     let place = Place::claim(stand::directory(args.dir.clone())?)?;
     say("starting a private Postgres …");
     let stand = Stand::start(place).await?;
-    let shown = on_stand(&stand, &args, &shutdown).await;
+    let shown = on_stand(&stand, &args, &shutdown, &telling.run_log).await;
     let stopped = stand.stop().await;
+    telling.end();
     let exit = shown?;
     stopped?;
     Ok(exit)
 }
 
 /// Whatever happens here, the caller stops the Postgres afterwards.
-async fn on_stand(stand: &Stand, args: &Args, shutdown: &Shutdown) -> Result<Exit> {
+async fn on_stand(stand: &Stand, args: &Args, shutdown: &Shutdown, run_log: &RunLog) -> Result<Exit> {
     print(&stand.described());
     match shutdown.race(prepare(stand, args)).await {
         Some(prepared) => prepared?,
         None => return Ok(Exit::Interrupted),
     }
-    let mut services = Services::new(shutdown.token.child_token());
+    let mut services = Services::new(shutdown.token.child_token(), run_log.clone());
     let shown = with_services(&mut services, stand, args, shutdown).await;
     let stopped = services.stop().await;
     let exit = shown?;

@@ -1,0 +1,69 @@
+//! How pipelines and runners stand at this moment, in one look, for whoever plots it.
+
+use serde::Deserialize;
+use serde_json::Value;
+use vitrina_core::Status;
+
+use crate::{Result, Store};
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Gauges {
+    pub pipelines: Vec<PipelineGauges>,
+    /// Those that have not said good-bye.
+    pub runners: Vec<RunnerGauges>,
+}
+
+/// Moments as seconds since 1970, by the meta-store's clock.
+#[derive(Debug, Clone, Deserialize)]
+pub struct PipelineGauges {
+    pub name: String,
+    pub status: Status,
+    pub enabled: bool,
+    /// What the source had committed before is in the target.
+    pub as_of: Option<f64>,
+    /// Seconds since then.
+    pub lag: Option<f64>,
+    /// How many of them it may have.
+    pub freshness_limit: Option<f64>,
+    /// The end of its last successful run that was no backfill.
+    pub last_success: Option<f64>,
+    /// Open rejects that nobody has acknowledged.
+    pub rejected: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct RunnerGauges {
+    pub name: String,
+    pub heartbeat: f64,
+    pub active_runs: i32,
+}
+
+/// The limit is read by name, so that a schema without that column has none.
+const GAUGES: &str = "
+select jsonb_build_object(
+    'pipelines', (
+        select coalesce(jsonb_agg(jsonb_build_object(
+                   'name', p.name, 'status', p.status, 'enabled', p.enabled,
+                   'as_of', extract(epoch from s.as_of),
+                   'lag', case when s.as_of is not null then greatest(0, extract(epoch from clock_timestamp() - s.as_of)) end,
+                   'freshness_limit', to_jsonb(p) -> 'freshness_limit_seconds',
+                   'last_success', (
+                       select extract(epoch from r.finished_at) from etl.etl_runs r
+                        where r.pipeline_id = p.id and r.status = 'SUCCESS' and r.keys is null and r.backfill_range is null
+                        order by r.requested_at desc limit 1),
+                   'rejected', coalesce(j.open, 0)) order by p.name), '[]')
+          from etl.etl_pipelines p
+          join etl.etl_state s on s.pipeline_id = p.id
+          left join (select pipeline_id, count(*) as open from etl.etl_rejects where acknowledged_at is null group by 1) j
+            on j.pipeline_id = p.id),
+    'runners', (
+        select coalesce(jsonb_agg(jsonb_build_object('name', name, 'heartbeat', extract(epoch from heartbeat_at),
+                                                     'active_runs', active_runs) order by name), '[]')
+          from etl.etl_runners where status <> 'STOPPED'))";
+
+impl Store {
+    pub async fn gauges(&self) -> Result<Gauges> {
+        let document: Value = sqlx::query_scalar(GAUGES).fetch_one(&self.pool).await?;
+        Ok(serde_json::from_value(document)?)
+    }
+}
