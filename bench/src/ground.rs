@@ -105,6 +105,13 @@ impl Ground {
         Ok(started.elapsed())
     }
 
+    /// A file that lives as long as the ground.
+    pub(crate) fn file(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.directory.path().join(name);
+        std::fs::write(&path, text)?;
+        Ok(path)
+    }
+
     /// Where the server writes its log.
     pub(crate) fn log(&self) -> PathBuf {
         self.cluster.directory().join("log")

@@ -2,6 +2,7 @@
 //! the machine's own speed varies. ONLY=<workload> runs one, SCALE=0.1 a smaller size.
 #![allow(clippy::print_stdout)] // its table is its output
 
+mod control_plane;
 mod fleet;
 mod ground;
 mod pgcopy;
@@ -30,10 +31,15 @@ async fn main() -> Result<()> {
     let wanted = |name: &&str| only.as_deref().is_none_or(|only| only == *name);
     let of_following: Vec<_> = ticks::NAMES.into_iter().filter(wanted).collect();
     let of_fleets: Vec<_> = fleet::NAMES.into_iter().filter(wanted).collect();
+    let of_calls: Vec<_> = control_plane::NAMES.into_iter().filter(wanted).collect();
     let known = workloads::ALL.iter().map(|workload| workload.name).chain(ticks::NAMES).chain(fleet::NAMES);
-    let known = known.chain([pgcopy::NAME]).collect::<Vec<_>>().join(", ");
+    let known = known.chain(control_plane::NAMES).chain([pgcopy::NAME]).collect::<Vec<_>>().join(", ");
     anyhow::ensure!(
-        !chosen.is_empty() || !of_following.is_empty() || !of_fleets.is_empty() || with_codec,
+        !chosen.is_empty()
+            || !of_following.is_empty()
+            || !of_fleets.is_empty()
+            || !of_calls.is_empty()
+            || with_codec,
         "no workload is called {:?}: one of {known}",
         only.unwrap_or_default()
     );
@@ -51,6 +57,10 @@ async fn main() -> Result<()> {
     for name in of_fleets {
         eprintln!("{name} …");
         results.push(fleet::measure(name, &ground).await.context(name)?);
+    }
+    for name in of_calls {
+        eprintln!("{name} …");
+        results.push(control_plane::measure(name, &ground).await.context(name)?);
     }
     if with_codec {
         eprintln!("{} …", pgcopy::NAME);

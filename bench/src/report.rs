@@ -22,6 +22,9 @@ pub(crate) struct Measured {
     pub(crate) server_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) batches: Option<u64>,
+    /// What one call in a hundred took longer than.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p99_ms: Option<f64>,
     pub(crate) cpu_seconds: f64,
     pub(crate) peak_rss_mb: f64,
 }
@@ -36,6 +39,7 @@ impl Measured {
             ratio: seconds / limit_seconds,
             server_seconds: None,
             batches: None,
+            p99_ms: None,
             cpu_seconds: 0.0,
             peak_rss_mb: 0.0,
         }
@@ -61,7 +65,7 @@ pub(crate) fn write(results: &[Measured]) -> Result<()> {
 
 pub(crate) fn table(results: &[Measured]) -> String {
     let mut out = format!(
-        "{:<16} {:>10} {:>8} {:>9} {:>10} {:>9} {:>7} {:>9} {:>8} {:>9}\n",
+        "{:<16} {:>10} {:>8} {:>9} {:>10} {:>9} {:>7} {:>9} {:>8} {:>9} {:>7}\n",
         "workload",
         "rows",
         "batches",
@@ -71,13 +75,14 @@ pub(crate) fn table(results: &[Measured]) -> String {
         "ratio",
         "server s",
         "cpu s",
-        "peak MB"
+        "peak MB",
+        "p99 ms"
     );
     for r in results {
         let rate = r.rows as f64 / r.seconds;
         writeln!(
             out,
-            "{:<16} {:>10} {:>8} {:>9.2} {:>10.0} {:>9.2} {:>7.2} {:>9} {:>8.2} {:>9.1}",
+            "{:<16} {:>10} {:>8} {:>9.2} {:>10.0} {:>9.2} {:>7.2} {:>9} {:>8.2} {:>9.1} {:>7}",
             r.workload,
             r.rows,
             r.batches.map(|batches| batches.to_string()).unwrap_or_default(),
@@ -87,7 +92,8 @@ pub(crate) fn table(results: &[Measured]) -> String {
             r.ratio,
             r.server_seconds.map(|seconds| format!("{seconds:.2}")).unwrap_or_default(),
             r.cpu_seconds,
-            r.peak_rss_mb
+            r.peak_rss_mb,
+            r.p99_ms.map(|p99| format!("{p99:.1}")).unwrap_or_default()
         )
         .expect("a string takes everything");
     }

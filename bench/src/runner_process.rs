@@ -55,16 +55,20 @@ impl RunnerProcess {
     }
 
     pub(crate) fn usage(&self) -> Result<Usage> {
-        let pid = self.child.id();
-        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
-        let kilobytes: f64 = peak.trim().trim_end_matches("kB").trim().parse()?;
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let fields: Vec<&str> = stat.rsplit(')').next().context("stat")?.split_whitespace().collect();
-        let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-        // The unit of /proc/<pid>/stat is USER_HZ, which is 100 on every Linux this runs on.
-        Ok(Usage { cpu_seconds: ticks / 100.0, peak_rss_mb: kilobytes / 1024.0 })
+        usage(self.child.id())
     }
+}
+
+/// Of any process.
+pub(crate) fn usage(pid: u32) -> Result<Usage> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
+    let kilobytes: f64 = peak.trim().trim_end_matches("kB").trim().parse()?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = stat.rsplit(')').next().context("stat")?.split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
+    // The unit of /proc/<pid>/stat is USER_HZ, which is 100 on every Linux this runs on.
+    Ok(Usage { cpu_seconds: ticks / 100.0, peak_rss_mb: kilobytes / 1024.0 })
 }
 
 impl Drop for RunnerProcess {

@@ -211,6 +211,34 @@ impl NumberedSlice {
     }
 }
 
+/// A page of a list that may still grow.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Followed {
+    /// At most so many.
+    #[serde(default = "fifty")]
+    #[param(minimum = 1, maximum = 500)]
+    limit: u32,
+    /// `next_cursor` of the page before.
+    #[param(value_type = Option<String>)]
+    pub(crate) cursor: Option<i64>,
+    /// How many seconds the answer may take; 0 answers at once.
+    #[serde(default)]
+    #[param(maximum = 60)]
+    wait: u64,
+}
+
+impl Followed {
+    pub(crate) fn rows(&self) -> Result<i64> {
+        up_to_500(self.limit)
+    }
+
+    pub(crate) fn time(&self) -> Result<Duration> {
+        Wait { wait: self.wait }.time()
+    }
+}
+
 /// How much of a query is shown.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

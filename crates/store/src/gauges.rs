@@ -46,7 +46,7 @@ select jsonb_build_object(
                    'name', p.name, 'status', p.status, 'enabled', p.enabled,
                    'as_of', extract(epoch from s.as_of),
                    'lag', case when s.as_of is not null then greatest(0, extract(epoch from clock_timestamp() - s.as_of)) end,
-                   'freshness_limit', to_jsonb(p) -> 'freshness_limit_seconds',
+                   'freshness_limit', p.freshness_limit_seconds,
                    'last_success', (
                        select extract(epoch from r.finished_at) from etl.etl_runs r
                         where r.pipeline_id = p.id and r.status = 'SUCCESS' and r.keys is null and r.backfill_range is null

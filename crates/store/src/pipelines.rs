@@ -64,6 +64,10 @@ pub struct PipelineRecord {
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     pub last_run: Option<RunRecord>,
+    /// What the source had committed before is in the target.
+    pub as_of: Option<Timestamp>,
+    /// How long ago that is, by the clock that tells `as_of`.
+    pub lag_seconds: Option<f64>,
 }
 
 impl PipelineRecord {
@@ -87,6 +91,9 @@ pub(crate) const EFFECTIVE_TARGET: &str =
 fn as_document() -> String {
     format!(
         "to_jsonb(p)
+         || (select jsonb_build_object('as_of', s.as_of,
+                        'lag_seconds', case when s.as_of is not null then greatest(0, extract(epoch from clock_timestamp() - s.as_of)) end)
+               from etl.etl_state s where s.pipeline_id = p.id)
          || jsonb_build_object(
              'plan', coalesce((select jsonb_agg(to_jsonb(t) order by t.order_index)
                                  from etl.etl_pipeline_tasks t where t.pipeline_id = p.id), '[]'),

@@ -27,7 +27,7 @@ pub(crate) use pipeline::{PipelineDetail, PipelineStatus, PipelineSummary, Reloa
 pub(crate) use plan::{Action, Applied, Configuration, FieldChange, NamedTarget, Order, Plan, PlannedChange};
 pub(crate) use preview::{Preview, PreviewQuestion};
 pub(crate) use reject::{RejectOrder, Rejects, RejectsChanged, RetryAccepted};
-pub(crate) use run::{Batch, Reason, Run, RunAccepted, RunDetail, RunMetrics, RunOrder};
+pub(crate) use run::{Batch, LogLine, Reason, Run, RunAccepted, RunDetail, RunMetrics, RunOrder};
 pub(crate) use state::{
     CheckpointVersion, NewPosition, PipelineState, StateAnswer, StateEdit, StateForecast,
 };

@@ -34,16 +34,37 @@ pub(crate) struct PipelineSummary {
     active_run: Option<Uuid>,
     /// The newest run, open or closed.
     last_run: Option<Run>,
-    /// How far the target may lag behind its source before somebody should look.
-    freshness_limit_seconds: Option<i64>,
+    freshness: Freshness,
     /// Grows with every change of the configuration; also the ETag.
     version: i64,
     created_at: Timestamp,
     updated_at: Timestamp,
 }
 
+/// How far a target is behind its source.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Freshness {
+    /// What the source had committed before is in the target; null until a first pass has ended.
+    as_of: Option<Timestamp>,
+    /// How long ago that is.
+    lag_seconds: Option<f64>,
+    /// How long it may be before somebody should look; null is no limit.
+    limit_seconds: Option<i64>,
+    /// The lag is over its limit; null where there is no limit, or nothing to measure.
+    late: Option<bool>,
+}
+
+impl From<&PipelineRecord> for Freshness {
+    fn from(record: &PipelineRecord) -> Self {
+        let (lag_seconds, limit_seconds) = (record.lag_seconds, record.config.freshness_limit_seconds);
+        let late = lag_seconds.zip(limit_seconds).map(|(lag, limit)| lag > limit as f64);
+        Self { as_of: record.as_of, lag_seconds, limit_seconds, late }
+    }
+}
+
 impl From<PipelineRecord> for PipelineSummary {
     fn from(record: PipelineRecord) -> Self {
+        let freshness = Freshness::from(&record);
         Self {
             id: record.config.id.0,
             target: record.config.effective_target().to_owned(),
@@ -59,7 +80,7 @@ impl From<PipelineRecord> for PipelineSummary {
             schedule_error: record.schedule_error,
             active_run: record.run_id.map(|run| run.0),
             last_run: record.last_run.map(Run::from),
-            freshness_limit_seconds: record.config.freshness_limit_seconds,
+            freshness,
             version: record.version,
             created_at: record.created_at,
             updated_at: record.updated_at,
@@ -87,6 +108,7 @@ pub(crate) struct PipelineDetail {
     late_window_seconds: i64,
     delete_limit: f64,
     reject_limit: i64,
+    freshness_limit_seconds: Option<i64>,
     #[schema(value_type = words::ReadBy)]
     read: ReadBy,
     #[schema(value_type = words::FirstLoad)]
@@ -114,6 +136,7 @@ impl From<PipelineRecord> for PipelineDetail {
             late_window_seconds: config.late_window_seconds,
             delete_limit: config.delete_limit,
             reject_limit: config.reject_limit,
+            freshness_limit_seconds: config.freshness_limit_seconds,
             read: config.read,
             first_load: config.first_load,
             python_task: config.python_task,
@@ -154,6 +177,7 @@ pub(crate) struct PipelineStatus {
     active_run: Option<Run>,
     /// The newest run, open or closed.
     last_run: Option<Run>,
+    freshness: Freshness,
 }
 
 impl PipelineStatus {
@@ -167,8 +191,10 @@ impl PipelineStatus {
 
 impl From<PipelineRecord> for PipelineStatus {
     fn from(record: PipelineRecord) -> Self {
+        let freshness = Freshness::from(&record);
         let open = |run: &vitrina_store::RunRecord| Some(run.id) == record.run_id;
         Self {
+            freshness,
             id: record.config.id.0,
             status: record.status,
             enabled: record.config.enabled,

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 use vitrina_core::{CursorRange, Decision, Mode, OnActive, RunStatus};
-use vitrina_store::{AttemptRecord, BatchRecord, RunFigures, RunRecord, Trigger};
+use vitrina_store::{AttemptRecord, BatchRecord, LogRecord, RunFigures, RunRecord, Trigger};
 
 use super::key::{Bound, Key, bound, keys};
 use super::words;
@@ -180,6 +181,26 @@ impl From<AttemptRecord> for Attempt {
     fn from(record: AttemptRecord) -> Self {
         let AttemptRecord { id, runner, token, started_at, ended_at, error_code, error } = record;
         Self { id, runner, token, started_at, ended_at, error_code, error }
+    }
+}
+
+/// Something that was noticed during a run.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LogLine {
+    id: i64,
+    at: Timestamp,
+    /// `info`, `warn` or `error`.
+    level: String,
+    message: String,
+    /// What it is about: batch, rows, times, error code.
+    #[schema(value_type = Object)]
+    fields: Map<String, Value>,
+}
+
+impl From<LogRecord> for LogLine {
+    fn from(record: LogRecord) -> Self {
+        let LogRecord { id, at, level, message, fields, .. } = record;
+        Self { id, at, level, message, fields }
     }
 }
 

@@ -68,6 +68,7 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Viewer,   routes!(runs::list)))            // GET    /runs?status=&limit=&cursor=
         .routes(needs(Viewer,   routes!(runs::show)))            // GET    /runs/{id}?wait=
         .routes(needs(Viewer,   routes!(runs::batches)))         // GET    /runs/{id}/batches?limit=&cursor=
+        .routes(needs(Viewer,   routes!(runs::logs)))            // GET    /runs/{id}/logs?limit=&cursor=&wait=
         .routes(needs(Viewer,   routes!(events::listen)))        // GET    /events?topics=
         .routes(needs(Viewer,   routes!(targets::list)))         // GET    /targets
         .routes(needs(Viewer,   routes!(targets::show)))         // GET    /targets/{t}

@@ -8,8 +8,8 @@ use super::documentation::{InvalidRequest, NoPipeline, NoRun};
 use crate::app::App;
 use crate::error::Result;
 use crate::extract::{PipelinePath, RunPath};
-use crate::models::{Batch, Page, Run, RunDetail, RunMetrics};
-use crate::query::{NumberedSlice, Params, RunSlice, Wait, Window, run_cursor};
+use crate::models::{Batch, LogLine, Page, Run, RunDetail, RunMetrics};
+use crate::query::{Followed, NumberedSlice, Params, RunSlice, Wait, Window, run_cursor};
 use crate::services::runs;
 
 /// A pipeline's runs, newest first
@@ -47,6 +47,23 @@ pub(super) async fn batches(
     Params(slice): Params<NumberedSlice>,
 ) -> Result<Json<Page<Batch>>> {
     let (records, next) = runs::batches(&app, id, slice.cursor.unwrap_or(0), slice.rows()?).await?;
+    Ok(Json(Page { next_cursor: next.map(|id| id.to_string()), ..Page::whole(records) }))
+}
+
+/// What was noticed during a run, in its order
+///
+/// With `wait` the answer comes as soon as there is a line. `next_cursor` is there as long as more may come: who follows a
+/// run asks on until it is null.
+#[utoipa::path(get, path = "/runs/{id}/logs", tag = "runs", operation_id = "list_run_logs",
+    params(("id" = Uuid, Path), Followed),
+    responses((status = 200, body = Page<LogLine>), NoRun, InvalidRequest))]
+pub(super) async fn logs(
+    State(app): State<App>,
+    RunPath(id): RunPath,
+    Params(followed): Params<Followed>,
+) -> Result<Json<Page<LogLine>>> {
+    let (rows, wait) = (followed.rows()?, followed.time()?);
+    let (records, next) = runs::logs(&app, id, followed.cursor, rows, wait).await?;
     Ok(Json(Page { next_cursor: next.map(|id| id.to_string()), ..Page::whole(records) }))
 }
 

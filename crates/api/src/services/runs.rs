@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use vitrina_core::{RunId, RunStatus};
-use vitrina_store::{AttemptRecord, BatchRecord, PipelineRef, RunChoice, RunCursor, RunRecord};
+use vitrina_store::{AttemptRecord, BatchRecord, LogRecord, PipelineRef, RunChoice, RunCursor, RunRecord};
 
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::models::{PipelineStatus, RunMetrics};
+
+const SETTLING: SignedDuration = SignedDuration::from_secs(2);
 
 /// The status as it is, or as soon as it differs from what the caller knows.
 pub(crate) async fn status(
@@ -58,6 +61,34 @@ pub(crate) async fn batches(
     let more = cut(&mut records, rows);
     let next = records.last().filter(|_| more).map(|batch| batch.id);
     Ok((records, next))
+}
+
+/// What was noticed during a run after the line of this number: as it is, or as soon as there is something. The number
+/// to go on from is there as long as more may come.
+pub(crate) async fn logs(
+    app: &App,
+    id: RunId,
+    after: Option<i64>,
+    rows: i64,
+    wait: Duration,
+) -> Result<(Vec<LogRecord>, Option<i64>)> {
+    let mut watch = app.watch(wait);
+    loop {
+        // Before the lines: a run that has ended tells no more.
+        let ended = is_told(&find(app, id).await?);
+        let records = app.store.logs(id, after, rows).await?;
+        let whole = ended && (records.len() as i64) < rows;
+        if !records.is_empty() || whole || !watch.next().await {
+            let last = records.last().map(|line| line.id).or(after).unwrap_or(0);
+            return Ok((records, (!whole).then_some(last)));
+        }
+    }
+}
+
+/// A runner writes the last lines of a run in the moment after its end.
+fn is_told(run: &RunRecord) -> bool {
+    let settled = |end: Timestamp| Timestamp::now().duration_since(end) > SETTLING;
+    run.finished_at.is_some_and(settled)
 }
 
 /// Of the runs that were asked for within the window.

@@ -111,3 +111,56 @@ async fn a_run_that_is_not_there_is_404() {
     app.get(&format!("/runs/{}", Uuid::new_v4())).await.assert_problem(404, "run.not_found");
     app.get("/runs/first").await.assert_problem(404, "run.not_found");
 }
+
+#[tokio::test]
+async fn the_log_of_a_run_is_followed_to_its_end() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let run = app.run("films").await;
+    let claim = app.claim().await;
+    let path = format!("/runs/{run}/logs");
+    let empty = app.get(&path).await.assert(200).body;
+    assert_eq!((&empty["items"], &empty["next_cursor"]), (&json!([]), &json!("0")), "more may come");
+    let write = async |message: &str| {
+        let line = vitrina_store::LogLine {
+            run_id: claim.run,
+            pipeline_id: claim.lease.pipeline,
+            at: jiff::Timestamp::now(),
+            level: "info",
+            message: message.to_owned(),
+            fields: serde_json::Map::from_iter([("batch".to_owned(), json!(1))]),
+        };
+        app.store.add_logs(&[line]).await.unwrap();
+    };
+    let waiting = format!("/runs/{run}/logs?wait=30");
+    let waits = app.get(&waiting);
+    let (first, ()) = tokio::join!(waits, write("batch committed"));
+    let first = first.assert(200).body;
+    assert_eq!(
+        (&first["items"][0]["message"], &first["items"][0]["fields"]["batch"]),
+        (&json!("batch committed"), &json!(1))
+    );
+    write("run ended").await;
+    app.store.finish(&claim.lease).await.unwrap();
+    app.database.execute("update etl.etl_runs set finished_at = finished_at - interval '1 minute'").await;
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let last = app.get(&format!("/runs/{run}/logs?cursor={cursor}&wait=30")).await.assert(200).body;
+    assert_eq!((&last["items"][0]["message"], &last["next_cursor"]), (&json!("run ended"), &json!(null)));
+    app.get("/runs/00000000-0000-0000-0000-000000000000/logs").await.assert_problem(404, "run.not_found");
+}
+
+#[tokio::test]
+async fn a_pipeline_tells_how_far_its_target_is_behind_and_whether_that_is_too_far() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let unknown = app.get("/pipelines/films/status").await.body["freshness"].clone();
+    assert_eq!(unknown, json!({"as_of": null, "lag_seconds": null, "limit_seconds": null, "late": null}));
+    app.patch("/pipelines/films", "*", &json!({"freshness_limit_seconds": 60})).await.assert(200);
+    app.database.execute("update etl.etl_state set as_of = clock_timestamp() - interval '30 seconds'").await;
+    let fresh = app.get("/pipelines/films").await.body["freshness"].clone();
+    let lag = fresh["lag_seconds"].as_f64().unwrap();
+    assert!((30.0..60.0).contains(&lag) && fresh["late"] == false, "{fresh}");
+    app.database.execute("update etl.etl_state set as_of = clock_timestamp() - interval '90 seconds'").await;
+    let listed = app.get("/pipelines").await.body["items"][0]["freshness"].clone();
+    assert_eq!((&listed["late"], &listed["limit_seconds"]), (&json!(true), &json!(60)));
+}
