@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::SourceConnection;
 use crate::app::Rules;
 use crate::models::SourcePulse;
-use crate::services::source_answers;
 
 const KEPT: Duration = Duration::from_secs(10);
 
@@ -24,10 +24,14 @@ impl Pulses {
         }
         let asked = rules.source_connections.iter().map(async |(name, connection)| SourcePulse {
             connection: name.clone(),
-            problem: source_answers(connection).await.err(),
+            problem: ask(connection).await.err(),
         });
         let pulses = futures_util::future::join_all(asked).await;
         *kept = Some((Instant::now(), pulses.clone()));
         pulses
     }
+}
+
+async fn ask(connection: &SourceConnection) -> Result<(), String> {
+    connection.read("health").await?.ask().await
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use vitrina_core::AllowedTargets;
+use vitrina_guard::Reading;
 
 use crate::tls::TlsFiles;
 
@@ -26,4 +27,11 @@ pub struct ApiSettings {
 pub struct SourceConnection {
     pub url: SecretString,
     pub allowed_schemas: Vec<String>,
+}
+
+impl SourceConnection {
+    /// A session to look with.
+    pub(crate) async fn read(&self, purpose: &str) -> Result<Reading, String> {
+        Reading::open(self.url.expose_secret(), purpose).await
+    }
 }

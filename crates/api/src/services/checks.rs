@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::json;
-use tokio_postgres::Client;
 use vitrina_core::{Mode, Pipeline, PipelineId, Target};
-use vitrina_guard::{DescribeError, DescribedColumn, Finding};
+use vitrina_guard::{DescribeError, DescribedColumn, Finding, Reading};
 use vitrina_store::Actor;
 
 use crate::SourceConnection;
@@ -17,7 +16,7 @@ use crate::models::{Check, PipelineConfig, Severity};
 use crate::problem::Fault;
 
 use super::asking::Question;
-use super::{rules, source};
+use super::rules;
 
 /// A configuration that was looked at.
 #[derive(Debug)]
@@ -111,9 +110,9 @@ async fn described(
     pipeline: &Pipeline,
     sql: &str,
 ) -> Result<(Vec<DescribedColumn>, Vec<Check>), Refused> {
-    let session = source::open(connection, "validate").await.map_err(Refused::Away)?;
+    let session = connection.read("validate").await.map_err(Refused::Away)?;
     let columns = vitrina_guard::describe(&session.client, sql).await.map_err(refused)?;
-    plan(&session.client, sql, &connection.allowed_schemas).await?;
+    plan(&session, sql, &connection.allowed_schemas).await?;
     let mut checks = missing_columns(pipeline, &columns);
     if let (Some(table), Mode::Incremental) = (pipeline.driving_table(), pipeline.mode) {
         let wanted = cursor(pipeline);
@@ -129,8 +128,8 @@ async fn described(
 }
 
 /// What stands behind the names of a query: views, functions, operators.
-pub(super) async fn plan(client: &Client, sql: &str, schemas: &[String]) -> Result<(), Refused> {
-    match vitrina_guard::check_plan(client, sql, schemas, None)
+pub(super) async fn plan(session: &Reading, sql: &str, schemas: &[String]) -> Result<(), Refused> {
+    match vitrina_guard::check_plan(&session.client, sql, schemas, None)
         .await
         .map_err(|error| refused(error.into()))?
     {

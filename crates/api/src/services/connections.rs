@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 
 use secrecy::ExposeSecret;
 use serde_json::json;
-use tokio_postgres::config::Host;
 use vitrina_store::{Actor, RunnerRecord};
 
-use crate::SourceConnection;
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::models::{Connection, ConnectionFinding, ConnectionTest};
@@ -32,24 +30,10 @@ fn shown(app: &App, name: &str, runners: &[RunnerRecord]) -> Connection {
     };
     Connection {
         name: name.to_owned(),
-        address: own.and_then(masked),
+        address: own.and_then(|own| vitrina_guard::shown_address(own.url.expose_secret())),
         allowed_schemas: own.map(|connection| connection.allowed_schemas.clone()),
         runners: serving.map(finding).collect(),
     }
-}
-
-/// Put together anew out of what is no secret: a URL may hold a password in several places.
-fn masked(connection: &SourceConnection) -> Option<String> {
-    let config = vitrina_guard::address(connection.url.expose_secret())?;
-    let host = match config.get_hosts().first() {
-        Some(Host::Tcp(host)) => host.clone(),
-        Some(Host::Unix(path)) => path.display().to_string(),
-        None => "localhost".to_owned(),
-    };
-    let port = config.get_ports().first().copied().unwrap_or(5432);
-    let user = config.get_user().unwrap_or_default();
-    let database = config.get_dbname().unwrap_or(user);
-    Some(format!("postgres://{user}@{host}:{port}/{database}"))
 }
 
 /// A runner opens a session there and looks at the rights of its login.

@@ -9,8 +9,6 @@ use vitrina_guard::From;
 use crate::SourceConnection;
 use crate::app::App;
 
-use super::source;
-
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The rows that a run from this checkpoint on would read, or why nobody can say.
@@ -42,7 +40,7 @@ fn bound(pipeline: &Pipeline, checkpoint: &Checkpoint) -> Result<Option<String>,
 
 /// Of the source's text only the SQLSTATE is told.
 async fn ask(connection: &SourceConnection, sql: &str, from: Option<From<'_>>) -> Result<u64, String> {
-    let session = source::open(connection, "estimate").await?;
+    let session = connection.read("estimate").await?;
     let rows =
         vitrina_guard::estimate(&session.client, sql, from).await.map_err(|error| match error.code() {
             Some(state) => format!("the source refuses to plan the query (SQLSTATE {})", state.code()),

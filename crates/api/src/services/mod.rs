@@ -14,9 +14,6 @@ pub(crate) mod rejects;
 pub(crate) mod requests;
 mod rules;
 pub(crate) mod runs;
-mod source;
 pub(crate) mod state;
 pub(crate) mod system;
 pub(crate) mod targets;
-
-pub(crate) use source::answers as source_answers;

@@ -11,7 +11,7 @@ use crate::models::PipelineConfig;
 use crate::problem::Fault;
 
 use super::checks::{self, Refused};
-use super::{rules, source};
+use super::rules;
 
 pub(crate) async fn of_saved(app: &App, reference: &PipelineRef, rows: usize) -> Result<Sample> {
     let pipeline = app.store.pipeline(reference).await?.config;
@@ -32,9 +32,9 @@ async fn of(app: &App, pipeline: &Pipeline, rows: usize) -> Result<Sample> {
         .ok_or_else(|| fault("pipeline.source_connection", "this server does not know the source"))?;
     let sql = pipeline.reader_sql().ok_or_else(|| fault("pipeline.source", "there is no query to ask"))?;
     checks::harmless(pipeline, connection, &sql).await?;
-    let session = source::open(connection, "preview").await.map_err(Error::SourceAway)?;
+    let session = connection.read("preview").await.map_err(Error::SourceAway)?;
     let schemas = &connection.allowed_schemas;
-    checks::plan(&session.client, &sql, schemas).await.map_err(|refused| refusal(field, refused))?;
+    checks::plan(&session, &sql, schemas).await.map_err(|refused| refusal(field, refused))?;
     let limits = SampleLimits { max_rows: rows, ..SampleLimits::default() };
     let sampled = vitrina_guard::sample(&session.client, &sql, &limits).await;
     sampled.map_err(|error| refusal(field, checks::refused(error)))

@@ -12,7 +12,7 @@ pub(crate) struct Args {
     /// Name or id
     pipeline: String,
     /// At most so many
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
 }
 

@@ -1,0 +1,78 @@
+//! A short session at a source, for who only looks: read only, and never waited for long.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_postgres::Client;
+use tokio_postgres::config::Host;
+
+use crate::{address, connect};
+
+/// How long a source may take to let somebody in, or to say that it is there.
+const PATIENCE: Duration = Duration::from_secs(5);
+const TOO_SLOW: &str = "the source does not answer within 5 s";
+const LOST: &str = "the connection to the source is lost";
+
+/// Ends when it is dropped. Errors are told without the source's own words: they may hold more than a caller should know.
+#[derive(Debug)]
+pub struct Reading {
+    pub client: Client,
+    _driver: JoinSet<()>,
+}
+
+impl Reading {
+    /// `purpose` names the session.
+    pub async fn open(url: &str, purpose: &str) -> Result<Self, String> {
+        timeout(PATIENCE, enter(url, purpose)).await.unwrap_or_else(|_| Err(TOO_SLOW.to_owned()))
+    }
+
+    /// Does it answer?
+    pub async fn ask(&self) -> Result<(), String> {
+        let asked = timeout(PATIENCE, self.client.simple_query("select 1")).await;
+        asked.map_err(|_| TOO_SLOW)?.map(drop).map_err(|_| LOST.to_owned())
+    }
+}
+
+async fn enter(url: &str, purpose: &str) -> Result<Reading, String> {
+    let mut config = address(url).ok_or("the url of the source is no Postgres URL")?;
+    config.application_name(format!("vitrina/{purpose}")).connect_timeout(PATIENCE);
+    let (client, driver) = connect(&mut config).await.map_err(|error| match error.code() {
+        Some(state) => format!("the source refuses the login (SQLSTATE {})", state.code()),
+        None => "the source cannot be reached".to_owned(),
+    })?;
+    let mut session = JoinSet::new();
+    session.spawn(async move { drop(driver.await) });
+    client.batch_execute("set default_transaction_read_only = on").await.map_err(|_| LOST)?;
+    Ok(Reading { client, _driver: session })
+}
+
+/// An address that may be shown: put together anew out of what is no secret, since a URL may hold a password in several
+/// places.
+pub fn shown_address(url: &str) -> Option<String> {
+    let config = address(url)?;
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(host)) => host.clone(),
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => "localhost".to_owned(),
+    };
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    let user = config.get_user().unwrap_or_default();
+    let database = config.get_dbname().unwrap_or(user);
+    Some(format!("postgres://{user}@{host}:{port}/{database}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("postgres://reader:hunter2@db:6543/cinema?sslmode=require", "postgres://reader@db:6543/cinema")]
+    #[case("postgres://reader@db/cinema?password=hunter2", "postgres://reader@db:5432/cinema")]
+    #[case("host=db user=reader password=hunter2", "postgres://reader@db:5432/reader")]
+    fn a_shown_address_holds_no_password(#[case] url: &str, #[case] shown: &str) {
+        assert_eq!(shown_address(url).as_deref(), Some(shown));
+    }
+}
