@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backfill, changelog, completions, config, demo, doctor, export, mart, plan, rejects, roles, run, runners,
-    runs, serve, state, status, token, up, validate,
+    backfill, changelog, completions, config, conn, demo, doctor, export, logs, mart, plan, preview, rejects,
+    roles, run, runners, runs, serve, state, status, token, up, validate,
 };
 use crate::output::Format;
 
@@ -39,6 +39,10 @@ pub(crate) enum Command {
     Status(status::Args),
     /// The runs of a pipeline, newest first
     Runs(runs::Args),
+    /// What was noticed during a run
+    Logs(logs::Args),
+    /// Sample rows of a query, before it is saved or run
+    Preview(preview::Args),
     /// Check pipelines or files: the query, the mart, and how changes will be followed
     Validate(validate::Args),
     /// What applying files would change
@@ -81,6 +85,8 @@ pub(crate) enum Command {
     Migrate,
     /// Is the API healthy? Exits with 0 or 4
     Health,
+    /// The servers that pipelines read from and write to: list and test them
+    Conn(conn::Args),
     /// Who may call the API: make, list and revoke tokens
     Token(token::Args),
     /// SQL that creates the logins vitrina works with

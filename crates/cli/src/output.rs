@@ -65,14 +65,18 @@ pub(crate) fn table<const N: usize>(
     header: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
+    wide_table(header.map(str::to_owned).to_vec(), rows.into_iter().map(|row| row.to_vec()))
+}
+
+/// A table whose columns are known only when it is shown.
+pub(crate) fn wide_table(header: Vec<String>, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header).add_rows(rows);
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
-    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    lines.join("\n")
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
 /// Cuts every line of a table where a terminal would break it; a file or a pipe gets it whole.

@@ -62,6 +62,53 @@ pub(crate) struct Check {
     pub(crate) hint: Option<String>,
 }
 
+/// Something that was noticed during a run.
+#[derive(Debug, Deserialize)]
+pub(crate) struct LogLine {
+    pub(crate) at: Timestamp,
+    pub(crate) level: String,
+    pub(crate) message: String,
+    pub(crate) fields: serde_json::Map<String, Value>,
+}
+
+/// Sample rows of a query.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Preview {
+    pub(crate) columns: Vec<PreviewColumn>,
+    pub(crate) rows: Vec<Vec<Option<String>>>,
+    pub(crate) has_more: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct PreviewColumn {
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Connection {
+    pub(crate) name: String,
+    pub(crate) address: Option<String>,
+    pub(crate) allowed_schemas: Option<Vec<String>>,
+    pub(crate) runners: Vec<ConnectionFinding>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ConnectionFinding {
+    pub(crate) runner: String,
+    pub(crate) problem: Option<String>,
+}
+
+/// What a runner found at a connection.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ConnectionTest {
+    pub(crate) ok: bool,
+    pub(crate) runner: String,
+    pub(crate) connect_ms: Option<u64>,
+    pub(crate) server: Option<String>,
+    pub(crate) problem: Option<String>,
+    pub(crate) missing_grants: Vec<String>,
+}
+
 /// A page of rejects, and all reasons there are.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Rejects {

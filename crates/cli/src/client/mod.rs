@@ -78,6 +78,7 @@ impl fmt::Display for Problem {
             hint @ Some(text) if text.contains("VITRINA_API_TOKEN") => hint,
             _ if self.status == 401 => Some("set VITRINA_API_TOKEN to a token of this API"),
             _ if self.code == NO_SUCH_PIPELINE => Some("`vitrina status` lists them"),
+            _ if self.code == "connection.not_found" => Some("`vitrina conn list` lists them"),
             _ if self.code == "runner.not_found" => Some("`vitrina runners` lists them"),
             hint => hint,
         };
@@ -255,6 +256,37 @@ impl Client {
         let timeout = PATIENCE + Duration::from_secs(wait_seconds);
         let request = self.request(Method::GET, &["runs", &run.to_string()]).query(&[("wait", wait_seconds)]);
         self.ask(request.timeout(timeout)).await
+    }
+
+    /// Lines of a run's log after a cursor, or as soon as there is one.
+    pub(crate) async fn logs(
+        &self,
+        run: Uuid,
+        cursor: Option<&str>,
+        limit: u32,
+        wait_seconds: u64,
+    ) -> Result<Answer<Page<LogLine>>> {
+        let request = self.request(Method::GET, &["runs", &run.to_string(), "logs"]);
+        let request = request.query(&[("limit", u64::from(limit)), ("wait", wait_seconds)]);
+        let request = request.query(&cursor.map(|cursor| [("cursor", cursor)]));
+        self.ask(request.timeout(PATIENCE + Duration::from_secs(wait_seconds))).await
+    }
+
+    pub(crate) async fn preview(&self, pipeline: &str, limit: u32) -> Result<Answer<Preview>> {
+        self.ask(self.about(Method::POST, pipeline, &["preview"])?.query(&[("limit", limit)])).await
+    }
+
+    pub(crate) async fn preview_unsaved(&self, pipeline: Value, limit: u32) -> Result<Answer<Preview>> {
+        let question = serde_json::json!({"pipeline": pipeline});
+        self.ask(self.request(Method::POST, &["preview"]).query(&[("limit", limit)]).json(&question)).await
+    }
+
+    pub(crate) async fn connections(&self) -> Result<Answer<Page<Connection>>> {
+        self.ask(self.request(Method::GET, &["connections"])).await
+    }
+
+    pub(crate) async fn test_connection(&self, name: &str) -> Result<Answer<ConnectionTest>> {
+        self.ask(self.request(Method::POST, &["connections", name, "test"])).await
     }
 
     pub(crate) async fn runners(&self) -> Result<Answer<Page<Runner>>> {

@@ -4,13 +4,16 @@ pub(crate) mod backfill;
 pub(crate) mod changelog;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod conn;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod export;
 mod health;
+pub(crate) mod logs;
 pub(crate) mod mart;
 mod migrate;
 pub(crate) mod plan;
+pub(crate) mod preview;
 pub(crate) mod rejects;
 pub(crate) mod roles;
 pub(crate) mod run;
@@ -41,6 +44,9 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Status(args) => status::run(&args, &context).await,
         Command::Runs(args) => runs::run(&args, &context).await,
         Command::Validate(args) => Box::pin(validate::run(&args, &context)).await,
+        Command::Logs(args) => logs::run(&args, &context).await,
+        Command::Preview(args) => preview::run(&args, &context).await,
+        Command::Conn(args) => conn::run(&args, &context).await,
         Command::Plan(args) => plan::plan(&args, &context).await,
         Command::Apply(args) => plan::apply(&args, &context).await,
         Command::Diff(args) => plan::diff(&args, &context).await,

@@ -85,6 +85,18 @@ impl Files {
         json!({"targets": self.targets, "pipelines": self.pipelines, "prune": prune})
     }
 
+    /// For what is done with one pipeline at a time.
+    pub(crate) fn only_pipeline(&self) -> Result<Value> {
+        match self.pipelines.as_slice() {
+            [pipeline] => Ok(json!(pipeline)),
+            several => {
+                let message =
+                    format!("there are {} pipelines in it\nhint: name a file with one", several.len());
+                Err(Exit::Usage.fault(message))
+            }
+        }
+    }
+
     /// Each pipeline with the description of its target, as POST /validate takes them.
     pub(crate) fn questions(&self) -> impl Iterator<Item = (usize, Value)> {
         self.pipelines.iter().enumerate().map(|(place, pipeline)| {

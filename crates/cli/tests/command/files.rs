@@ -132,3 +132,41 @@ fn the_schema_of_files_is_the_published_one() {
         "docs/config.schema.json is not what the code says: write it with UPDATE_SCHEMA=1"
     );
 }
+
+#[tokio::test]
+async fn a_query_is_previewed_before_it_is_saved_and_a_run_is_read_in_its_log() {
+    let place = Place::new().await;
+    place
+        .db
+        .execute("insert into content.film (id, title) select n, 'Film ' || n from generate_series(1, 20) n")
+        .await;
+    let shown = place.vitrina(&["preview", "films.yaml", "--limit", "2"], FILMS, SQL).ends(0);
+    assert_eq!(shown, "id  title\n1   Film 1\n2   Film 2\n");
+    place.vitrina(&["apply", ".", "--yes"], FILMS, SQL).ends(0);
+    let error = place.vitrina(&["logs", "films"], FILMS, SQL).refuses(2);
+    assert!(error.contains("films has never run"), "{error}");
+    place.vitrina(&["run", "films", "--watch"], FILMS, SQL).ends(0);
+    let told = place.vitrina(&["logs", "films", "--follow"], FILMS, SQL).ends(0);
+    assert!(told.contains("rows_read=20") && told.lines().count() >= 3, "{told}");
+    let shown = place.vitrina(&["preview", "films"], FILMS, SQL).output();
+    assert_eq!(
+        (text(&shown.stdout).lines().count(), text(&shown.stderr).as_str()),
+        (11, "there are more rows\n")
+    );
+}
+
+#[tokio::test]
+async fn connections_are_listed_without_secrets_and_tested_by_a_runner() {
+    let place = Place::new().await;
+    let listed = place.vitrina(&["conn", "list"], FILMS, SQL).ends(0);
+    assert!(
+        listed.lines().any(|line| line.starts_with("cinema ")
+            && line.contains(" postgres://")
+            && line.contains("content, ugc")),
+        "{listed}"
+    );
+    let tested = place.vitrina(&["conn", "test", "cinema"], FILMS, SQL).ends(0);
+    assert!(tested.starts_with("cinema: PostgreSQL ") && tested.contains(", reached by "), "{tested}");
+    let error = place.vitrina(&["conn", "test", "nowhere"], FILMS, SQL).refuses(2);
+    assert!(error.contains("`vitrina conn list`"), "{error}");
+}

@@ -1,0 +1,73 @@
+//! `vitrina conn list` and `vitrina conn test NAME`: the servers that pipelines read from and write to.
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::client::{Connection, ConnectionTest};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Connections, without their secrets
+    List,
+    /// Let a runner open a session and look at the rights of its login
+    Test { name: String },
+}
+
+pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
+    let client = context.client()?;
+    match &args.command {
+        Command::List => {
+            let connections = client.connections().await?;
+            context.output.show(&connections.document, || {
+                output::table(
+                    ["connection", "address", "schemas", "runners"],
+                    connections.known.items.iter().map(row),
+                )
+            });
+            Ok(Exit::Done)
+        }
+        Command::Test { name } => {
+            let tested = client.test_connection(name).await?;
+            context.output.show(&tested.document, || text(name, &tested.known));
+            Ok(if tested.known.ok { Exit::Done } else { Exit::Refused })
+        }
+    }
+}
+
+fn row(connection: &Connection) -> [String; 4] {
+    let told = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let runners = connection.runners.iter().map(|found| match &found.problem {
+        Some(problem) => format!("{} ({problem})", found.runner),
+        None => found.runner.clone(),
+    });
+    let schemas = connection.allowed_schemas.as_ref().map(|schemas| schemas.join(", "));
+    let runners = runners.collect::<Vec<_>>().join(", ");
+    [
+        connection.name.clone(),
+        told(connection.address.clone()),
+        told(schemas),
+        if runners.is_empty() { "-".to_owned() } else { runners },
+    ]
+}
+
+fn text(name: &str, tested: &ConnectionTest) -> String {
+    let ConnectionTest { runner, connect_ms, server, problem, missing_grants, .. } = tested;
+    let mut text = match (server, connect_ms) {
+        (Some(server), Some(ms)) => format!("{name}: {server}, reached by {runner} in {ms} ms"),
+        _ => format!("{name}: looked at by {runner}"),
+    };
+    if let Some(problem) = problem {
+        text += &format!("\n{problem}");
+    }
+    missing_grants.iter().for_each(|grant| text += &format!("\n{grant};"));
+    text
+}
