@@ -3,7 +3,7 @@
 use serde_json::Value;
 use vitrina_testbed::Database;
 
-use super::{Running, Vitrina, address, text, vitrina};
+use super::{Running, Vitrina, text, vitrina};
 
 const SOURCE: &str = "create schema content; create schema analytics;
     create table content.film (id int primary key, title text not null, modified timestamptz not null default now());
@@ -32,9 +32,7 @@ impl Place {
         let db = Database::fresh().await;
         db.execute(SOURCE).await;
         let mut up = with_database(vitrina(&["up", "--listen", "127.0.0.1:0"]), &db).start();
-        let listens = up.says_until("the API listens").pop().unwrap();
-        up.says_until("the runner is ready");
-        Self { api: format!("http://{}", address(&listens)), db, _up: up }
+        Self { api: up.is_up(), db, _up: up }
     }
 
     /// A command beside the files of these texts.

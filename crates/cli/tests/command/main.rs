@@ -119,6 +119,17 @@ impl Running {
         lines_until(self.child.stderr.as_mut().unwrap(), mark)
     }
 
+    /// The address of the API, once it listens and the runner beside it is ready, in whichever order.
+    fn is_up(&mut self) -> String {
+        let (api, runner) = ("the API listens", "the runner is ready");
+        let mut said = self.says_until(" is ready\"");
+        if !said.iter().any(|line| line.contains(api)) {
+            said.extend(self.says_until(api));
+        }
+        assert!(said.iter().any(|line| line.contains(runner)), "{said:?}");
+        format!("http://{}", address(said.iter().find(|line| line.contains(api)).unwrap()))
+    }
+
     fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }

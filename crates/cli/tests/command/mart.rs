@@ -3,7 +3,7 @@
 use serde_json::Value;
 use vitrina_testbed::Database;
 
-use super::{Running, Vitrina, address, vitrina};
+use super::{Running, Vitrina, vitrina};
 
 const FILMS: &str = "
     create schema content; create schema analytics;
@@ -33,9 +33,8 @@ impl Place {
     /// API and runner, and the address to ask.
     fn up(&self) -> (Running, String) {
         let mut up = self.vitrina(&["up", "--listen", "127.0.0.1:0"]).start();
-        let listens = up.says_until("the API listens").pop().unwrap();
-        up.says_until("the runner is ready");
-        (up, format!("http://{}", address(&listens)))
+        let api = up.is_up();
+        (up, api)
     }
 
     async fn columns(&self) -> String {
