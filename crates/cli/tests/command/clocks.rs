@@ -6,7 +6,7 @@ use std::path::Path;
 use sqlx::PgConnection;
 
 use super::stand::Stand;
-use super::{address, place, vitrina};
+use super::{place, vitrina};
 
 const LIBRARIES: [&str; 2] = [
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
@@ -33,8 +33,7 @@ async fn a_runner_whose_clock_jumps_by_days_keeps_its_lease_and_its_schedule() {
         .variable("DONT_FAKE_MONOTONIC", "1")
         .variable("VITRINA_RUNNER_LEASE", "2s")
         .start();
-    let api = address(up.says_until("the API listens").last().unwrap());
-    up.says_until("the runner is ready");
+    let api = up.is_up();
     let mut owner = stand.owner_session().await;
     let mut holder = stand.owner_session().await;
 

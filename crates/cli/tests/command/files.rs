@@ -32,7 +32,7 @@ impl Place {
         let db = Database::fresh().await;
         db.execute(SOURCE).await;
         let mut up = with_database(vitrina(&["up", "--listen", "127.0.0.1:0"]), &db).start();
-        Self { api: up.is_up(), db, _up: up }
+        Self { api: format!("http://{}", up.is_up()), db, _up: up }
     }
 
     /// A command beside the files of these texts.

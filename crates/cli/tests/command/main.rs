@@ -119,15 +119,21 @@ impl Running {
         lines_until(self.child.stderr.as_mut().unwrap(), mark)
     }
 
-    /// The address of the API, once it listens and the runner beside it is ready, in whichever order.
-    fn is_up(&mut self) -> String {
-        let (api, runner) = ("the API listens", "the runner is ready");
-        let mut said = self.says_until(" is ready\"");
-        if !said.iter().any(|line| line.contains(api)) {
-            said.extend(self.says_until(api));
+    /// All that comes on stderr until each of these was said, in whichever order.
+    fn says_all(&mut self, marks: &[&str]) -> Vec<String> {
+        let mut lines = Vec::new();
+        while let Some(missing) =
+            marks.iter().find(|mark| !lines.iter().any(|line: &String| line.contains(**mark)))
+        {
+            lines.extend(self.says_until(missing));
         }
-        assert!(said.iter().any(|line| line.contains(runner)), "{said:?}");
-        format!("http://{}", address(said.iter().find(|line| line.contains(api)).unwrap()))
+        lines
+    }
+
+    /// The address of the API, once it listens and the runner beside it is ready.
+    fn is_up(&mut self) -> String {
+        let said = self.says_all(&["the API listens", "the runner is ready"]);
+        said.iter().find(|line| line.contains("the API listens")).map(|line| address(line)).unwrap()
     }
 
     fn signal(&self, signal: Signal) {

@@ -33,7 +33,7 @@ impl Place {
     /// API and runner, and the address to ask.
     fn up(&self) -> (Running, String) {
         let mut up = self.vitrina(&["up", "--listen", "127.0.0.1:0"]).start();
-        let api = up.is_up();
+        let api = format!("http://{}", up.is_up());
         (up, api)
     }
 

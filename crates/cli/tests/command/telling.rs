@@ -222,11 +222,10 @@ async fn a_dead_receiver_and_a_dead_source_stop_nothing(stand: &Stand) {
     let up = up.variable("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", silent.local_addr().unwrap()));
     let up = up.variable("VITRINA_RUNNER_METRICS_LISTEN", "127.0.0.1:0");
     let mut up = up.variable("OTEL_BSP_SCHEDULE_DELAY", "50").start();
-    let mut lines = up.says_until("the API listens");
-    let api = address(lines.last().unwrap());
-    lines.extend(up.says_until("the runner shows its metrics"));
-    let metrics = parsed(&lines).last().unwrap()["address"].as_str().unwrap().to_owned();
-    lines.extend(up.says_until("the runner is ready"));
+    let marks = ["the API listens", "the runner shows its metrics", "the runner is ready"];
+    let mut lines = up.says_all(&marks);
+    let listens = |mark: &str| one(&parsed(&lines), mark)["address"].as_str().unwrap().to_owned();
+    let (api, metrics) = (listens(marks[0]), listens(marks[1]));
     request_run(&api, "film_dim_full").await;
     lines.extend(up.says_until("run ended"));
     let told = parsed(&lines);
