@@ -168,6 +168,7 @@ fn runner(settings: &Settings) -> RunnerSettings {
         max_batch_bytes: runner.max_batch_bytes,
         source_patience: runner.source_patience,
         changelog_max_age: runner.changelog_max_age,
+        keep_history: runner.keep_history,
         allowed_targets: settings.allowed_targets.clone(),
         connections: connections(settings),
         sinks: sinks::Kinds::default(),

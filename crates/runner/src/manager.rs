@@ -216,6 +216,7 @@ impl Runner {
             requested => tracing::info!(requested, "requested scheduled runs"),
         }
         self.store.tidy_requests().await?;
+        self.store.forget_history(self.settings.keep_history).await?;
         self.store.next_alarm().await
     }
 

@@ -21,6 +21,8 @@ pub struct RunnerSettings {
     pub source_patience: Duration,
     /// A follower of a change log that is silent for longer is not waited for.
     pub changelog_max_age: Duration,
+    /// How long runs, their batches and their logs are kept.
+    pub keep_history: Duration,
     pub allowed_targets: AllowedTargets,
     pub connections: Connections,
     /// What it can write to.

@@ -1,5 +1,7 @@
 //! Runs, attempts, batches and checkpoints, read for people and pollers.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -181,6 +183,22 @@ impl Store {
         let documents: Vec<Value> =
             sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_all(&self.pool).await?;
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+    }
+
+    /// Deletes runs that ended longer ago than this, with their attempts, batches and logs: a bounded number at a time, and
+    /// never a pipeline's newest. Runners that do it at the same time do not wait for each other.
+    pub async fn forget_history(&self, keep: Duration) -> Result<u64> {
+        let forgotten = sqlx::query(
+            "delete from etl.etl_runs where id in (
+                select r.id from etl.etl_runs r
+                 where r.finished_at < clock_timestamp() - $1 * interval '1 second'
+                   and exists (select from etl.etl_runs newer where newer.pipeline_id = r.pipeline_id and newer.requested_at > r.requested_at)
+                 order by r.finished_at limit 200 for update skip locked)",
+        )
+        .bind(keep.as_secs_f64())
+        .execute(&self.pool)
+        .await?;
+        Ok(forgotten.rows_affected())
     }
 
     /// In the order they were committed, after the batch `after_id`.

@@ -58,7 +58,27 @@ pub(super) async fn examine_deeply(
     if checks.iter().all(|check| check.severity == Severity::Ok) {
         checks.extend(ask_runner(app, actor, &pipeline, target).await?);
     }
+    checks.extend(unknown_tasks(app, &pipeline).await?);
     Ok(checks)
+}
+
+/// Python tasks that no living runner has registered: a run would wait for one that has.
+async fn unknown_tasks(app: &App, pipeline: &Pipeline) -> Result<Vec<Check>> {
+    let needed = pipeline.python_tasks();
+    if needed.is_empty() {
+        return Ok(Vec::new());
+    }
+    let runners = app.store.runners().await?;
+    let known = |task: &str| {
+        runners.iter().any(|runner| runner.alive && runner.python_tasks.iter().any(|name| name == task))
+    };
+    let check = |task: &str| {
+        let message = format!(
+            "no runner that is alive knows the Python task {task:?}\nhint: GET /runners lists what each knows"
+        );
+        Check::new(Severity::Warning, "python.unknown_task", "", &message)
+    };
+    Ok(needed.into_iter().filter(|task| !known(task)).map(check).collect())
 }
 
 /// The guard's parser may take its time.

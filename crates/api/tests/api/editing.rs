@@ -242,3 +242,23 @@ async fn a_dry_run_saves_nothing() {
     assert_eq!(answer.body["ok"], true, "{}", answer.body);
     app.get(FILMS).await.assert_problem(404, "pipeline.not_found");
 }
+
+#[tokio::test]
+async fn a_python_task_that_no_living_runner_knows_is_told_before_it_is_waited_for() {
+    let app = App::start().await;
+    let tasks = json!([{"order_index": 1, "task_type": "SQL", "body": QUERY}, {"order_index": 2, "task_type": "PYTHON", "body": "clean"}]);
+    let body = json!({"name": "planned", "target_table": "analytics.film_dim", "tasks": tasks});
+    app.post_json("/pipelines", &body).await.assert(201);
+    let told = async || {
+        let verdict = app.post("/pipelines/planned/validate").await.assert(200).body;
+        verdict["checks"].as_array().unwrap().iter().any(|check| check["code"] == "python.unknown_task")
+    };
+    assert!(told().await);
+    let runner = vitrina_store::RunnerAbilities {
+        name: "r1".to_owned(),
+        connections: vec![],
+        python_tasks: vec!["clean".to_owned()],
+    };
+    app.store.announce(&runner, 1).await.unwrap();
+    assert!(!told().await);
+}

@@ -56,6 +56,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("runner.source_patience", "VITRINA_RUNNER_SOURCE_PATIENCE", Text, Value("60s"), "how long a slow target may keep a transaction open at the source"),
     setting("runner.changelog_max_age", "VITRINA_RUNNER_CHANGELOG_MAX_AGE", Text, Value("168h"), "a change log does not wait longer for a pipeline that follows it"),
     setting("runner.metrics_listen", "VITRINA_RUNNER_METRICS_LISTEN", Text, Unset, "IP address and port where the runner shows `/metrics` and `/health/live`, to anyone; without it nowhere"),
+    setting("runner.keep_history", "VITRINA_RUNNER_KEEP_HISTORY", Text, Value("2160h"), "how long runs, their batches and their logs are kept; the newest run of a pipeline stays"),
     setting("log.format", "VITRINA_LOG_FORMAT", Text, Value("auto"), "auto (text on a terminal, else json), text or json"),
     setting("log.level", "VITRINA_LOG_LEVEL", Text, Value("info"), "error, warn, info, debug or trace"),
     setting("connections.<name>.url", "VITRINA_CONNECTIONS_<NAME>_URL", SecretUrl, Derived("for `marts`: database_url"), "a Postgres or search server; for `search` also ELASTICSEARCH_URL or OPENSEARCH_URL"),

@@ -54,6 +54,7 @@ pub struct RunnerSettings {
     pub max_batch_bytes: usize,
     pub source_patience: Duration,
     pub changelog_max_age: Duration,
+    pub keep_history: Duration,
     /// Where it shows how it does.
     pub metrics_listen: Option<SocketAddr>,
 }
@@ -203,6 +204,7 @@ impl Reader<'_> {
         let max_batch_bytes = self.text("runner.max_batch_bytes", parse::bytes);
         let source_patience = self.text("runner.source_patience", parse::duration);
         let changelog_max_age = self.text("runner.changelog_max_age", parse::duration);
+        let keep_history = self.text("runner.keep_history", parse::duration);
         let metrics_listen = self.text("runner.metrics_listen", parse::address);
         Some(RunnerSettings {
             name: name?,
@@ -214,6 +216,7 @@ impl Reader<'_> {
             max_batch_bytes: max_batch_bytes?,
             source_patience: source_patience?,
             changelog_max_age: changelog_max_age?,
+            keep_history: keep_history?,
             metrics_listen,
         })
     }

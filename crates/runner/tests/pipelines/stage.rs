@@ -112,6 +112,7 @@ impl Stage {
             max_batch_bytes: 16 << 20,
             source_patience: Duration::from_secs(60),
             changelog_max_age: Duration::from_secs(3600),
+            keep_history: Duration::from_secs(86_400),
             allowed_targets: AllowedTargets::default(),
             connections: Connections(BTreeMap::from([connection("content"), connection("marts")])),
             sinks: sinks::Kinds::default(),
