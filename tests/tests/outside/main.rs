@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
 
 mod airflow;
+mod fuzz;
 mod process;
 mod stand;

@@ -11,11 +11,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Longer than anything here takes; only a test that fails waits for so long.
-const PATIENCE: Duration = Duration::from_secs(150);
+const PATIENCE: Duration = Duration::from_secs(100);
 
 pub(crate) struct Process {
     name: String,
     child: Child,
+    patience: Duration,
     /// Lines of both its streams.
     said: watch::Receiver<Vec<String>>,
     _readers: JoinSet<()>,
@@ -29,14 +30,19 @@ impl Process {
         let mut readers = JoinSet::new();
         readers.spawn(keep(child.stdout.take().unwrap(), sender.clone()));
         readers.spawn(keep(child.stderr.take().unwrap(), sender));
-        Self { name: name.to_owned(), child, said, _readers: readers }
+        Self { name: name.to_owned(), child, patience: PATIENCE, said, _readers: readers }
+    }
+
+    /// For programs that take longer than others.
+    pub(crate) fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// The first line with this text, as soon as it is there.
     pub(crate) async fn says(&self, text: &str) -> String {
         let mut said = self.said.clone();
         let is_said = |lines: &Vec<String>| lines.iter().any(|line| line.contains(text));
-        match tokio::time::timeout(PATIENCE, said.wait_for(is_said)).await {
+        match tokio::time::timeout(self.patience, said.wait_for(is_said)).await {
             Ok(Ok(lines)) => lines.iter().find(|line| line.contains(text)).unwrap().clone(),
             _ => panic!("{} never says {text:?}:\n{}", self.name, self.all()),
         }
@@ -58,7 +64,7 @@ impl Process {
             while self.said.changed().await.is_ok() {}
             status
         };
-        match tokio::time::timeout(PATIENCE, ended).await {
+        match tokio::time::timeout(self.patience, ended).await {
             Ok(status) => (status, self.all()),
             Err(_) => panic!("{} does not end:\n{}", self.name, self.all()),
         }

@@ -70,6 +70,15 @@ impl Stand {
         assert!(status.success(), "{said}");
     }
 
+    /// For what programs leave behind.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn api_log(&self) -> String {
+        self.api.as_ref().map(Process::all).unwrap_or_default()
+    }
+
     pub(crate) async fn runner(&self, name: &str) -> Process {
         let mut command = self.vitrina(&["runner"]);
         command.env("VITRINA_RUNNER_NAME", name).env("VITRINA_RUNNER_LEASE", "2s");
