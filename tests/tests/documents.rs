@@ -69,6 +69,7 @@ fn every_link_between_documents_leads_somewhere() {
     let mut pages = vec![
         root().join("README.md"),
         root().join("CONTRIBUTING.md"),
+        root().join("examples/airflow/README.md"),
         root().join("examples/cinema/README.md"),
     ];
     for folder in ["docs", "docs/decisions"] {

@@ -14,6 +14,7 @@ use vitrina_telemetry::TraceParent;
 
 use crate::error::Error;
 use crate::problem::Fault;
+use crate::query::digits;
 
 /// A JSON body.
 #[derive(Debug)]
@@ -207,7 +208,9 @@ impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
         let Some(value) = parts.headers.get("idempotency-key") else { return Ok(Self(None)) };
         match value.to_str() {
-            Ok(key) if (1..=255).contains(&key.len()) => Ok(Self(Some(key.to_owned()))),
+            Ok(key) if (1..=255).contains(&key.len()) && !key.contains('\t') => {
+                Ok(Self(Some(key.to_owned())))
+            }
             _ => Err(Error::InvalidHeader("idempotency-key has 1 to 255 visible ASCII characters")),
         }
     }
@@ -264,9 +267,9 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
         if text == "*" {
             return Ok(Self::Any);
         }
-        let version = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text).parse();
-        version
+        let version = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+        digits(version, 18)
             .map(Self::Version)
-            .map_err(|_| Error::InvalidHeader("if-match is one etag of this thing, or *"))
+            .ok_or(Error::InvalidHeader("if-match is one etag of this thing, or *"))
     }
 }

@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, Query};
+use axum::extract::{FromRequestParts, Query, Request};
 use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::Response;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -38,10 +40,16 @@ fn invalid(name: &str, rule: &str) -> Error {
     Error::InvalidQuery(Fault::new(name, "query.parameter", rule))
 }
 
-/// For calls that take no parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Nothing {}
+struct Nothing {}
+
+/// Around calls that take no parameters.
+pub(crate) async fn refuse_any(request: Request, next: Next) -> Result<Response> {
+    let (mut parts, body) = request.into_parts();
+    Params::<Nothing>::from_request_parts(&mut parts, &()).await?;
+    Ok(next.run(Request::from_parts(parts, body)).await)
+}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -90,6 +98,9 @@ pub(crate) struct DryRun {
     pub(crate) dry_run: bool,
 }
 
+/// That are searched for.
+const MOST_CHARACTERS: usize = 200;
+
 /// Which pipelines, in which order, and which page of them.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -98,7 +109,7 @@ pub(crate) struct PipelineSlice {
     #[param(value_type = Option<words::Status>)]
     status: Option<Status>,
     /// Part of a name or description, in any case.
-    #[param(max_length = 200)]
+    #[param(max_length = 200)] // MOST_CHARACTERS
     q: Option<String>,
     tag: Option<String>,
     /// Where the rows go.
@@ -123,6 +134,9 @@ impl PipelineSlice {
             [("q", &self.q), ("tag", &self.tag), ("target", &self.target), ("cursor", &self.cursor)]
         {
             storable(name, text.as_deref())?;
+        }
+        if self.q.as_deref().is_some_and(|q| q.chars().count() > MOST_CHARACTERS) {
+            return Err(invalid("q", &format!("q has at most {MOST_CHARACTERS} characters")));
         }
         let (word, descending) = match self.sort.strip_prefix('-') {
             Some(word) => (word, true),
@@ -201,11 +215,18 @@ pub(crate) struct NumberedSlice {
     #[param(minimum = 1, maximum = 500)]
     limit: u32,
     /// `next_cursor` of the page before.
-    #[param(value_type = Option<String>)]
-    pub(crate) cursor: Option<i64>,
+    #[param(pattern = "^[0-9]{1,18}$")]
+    cursor: Option<String>,
 }
 
 impl NumberedSlice {
+    pub(crate) fn after(&self) -> Result<Option<i64>> {
+        let number = |text: &String| {
+            digits(text, 18).ok_or_else(|| invalid("cursor", "this is no next_cursor of this list"))
+        };
+        self.cursor.as_ref().map(number).transpose()
+    }
+
     pub(crate) fn rows(&self) -> Result<i64> {
         up_to_500(self.limit)
     }
@@ -289,7 +310,7 @@ impl Topics {
 pub(crate) struct Window {
     /// A number and `m`, `h` or `d`: minutes, hours or days, a year at most.
     #[serde(default = "a_week")]
-    #[param(pattern = "^[0-9]{1,6}[mhd]$", default = "7d", example = "24h")]
+    #[param(pattern = "^[1-9][0-9]{0,5}[mhd]$", default = "7d", example = "24h")]
     window: String,
 }
 
@@ -297,12 +318,19 @@ impl Window {
     pub(crate) fn seconds(&self) -> Result<i64> {
         const YEAR: i64 = 366 * 86_400;
         let unit = |suffix: &str, seconds: i64| {
-            let number: i64 = self.window.strip_suffix(suffix)?.parse().ok()?;
+            let number = self.window.strip_suffix(suffix).filter(|text| !text.starts_with('0'))?;
+            let number = digits(number, 6)?;
             number.checked_mul(seconds).filter(|seconds| (1..=YEAR).contains(seconds))
         };
         let seconds = unit("m", 60).or_else(|| unit("h", 3600)).or_else(|| unit("d", 86_400));
         seconds.ok_or_else(|| invalid("window", "a window is a number and m, h or d, a year at most: 24h"))
     }
+}
+
+/// Digits and nothing else: `parse` takes signs too.
+pub(crate) fn digits(text: &str, most: usize) -> Option<i64> {
+    let plain = (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| plain)
 }
 
 fn up_to_500(limit: u32) -> Result<i64> {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{Check, PipelineConfig, TargetConfig};
+use super::{Check, PipelineConfig, TargetConfig, words};
 
 /// All that files say. What they do not name stays as it is, unless `prune` is set.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -84,9 +84,9 @@ pub(crate) struct FieldChange {
     #[schema(example = "batch_size")]
     pub(crate) field: String,
     /// Null where there was nothing.
-    #[schema(value_type = Object)]
+    #[schema(value_type = words::Anything)]
     pub(crate) before: Value,
-    #[schema(value_type = Object)]
+    #[schema(value_type = words::Anything)]
     pub(crate) after: Value,
 }
 

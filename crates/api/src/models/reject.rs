@@ -32,6 +32,7 @@ pub(crate) struct Reject {
     code: String,
     message: String,
     /// The row as it was read, for people to look at. Nothing is ever written from here.
+    #[schema(value_type = Object)]
     row: Value,
     /// The run that met it last.
     run_id: Uuid,

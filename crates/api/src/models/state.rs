@@ -12,6 +12,7 @@ use vitrina_store::{CheckpointRecord, StateRecord};
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PipelineState {
     /// Position and what it was made under; only the source that made it can read it.
+    #[schema(value_type = Object)]
     checkpoint: Value,
     /// Grows with every change of the checkpoint; also the ETag.
     version: i64,
@@ -37,6 +38,7 @@ impl From<StateRecord> for PipelineState {
 pub(crate) struct CheckpointVersion {
     /// What `restore` takes.
     version: i64,
+    #[schema(value_type = Object)]
     checkpoint: Value,
     /// `pass`, `keep`, `reset`, `edit`, `restore`, or `mart` where the checkpoint beside the mart counted.
     reason: String,
@@ -79,6 +81,7 @@ pub(crate) struct NewPosition {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct StateForecast {
     /// The checkpoint as it would be.
+    #[schema(value_type = Object)]
     checkpoint: Value,
     /// The version it would change.
     version: i64,

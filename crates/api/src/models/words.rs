@@ -1,6 +1,6 @@
 //! The words of `core` as schemas of the documentation: one list gives both.
 
-use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -21,3 +21,16 @@ macro_rules! documented {
 }
 
 documented!(Capture, Decision, FirstLoad, Mode, OnActive, PipelineKind, ReadBy, RunStatus, Status);
+
+/// Any JSON.
+#[derive(Debug)]
+pub(crate) struct Anything;
+
+impl PartialSchema for Anything {
+    fn schema() -> RefOr<Schema> {
+        let types = [Type::Null, Type::Boolean, Type::Number, Type::String, Type::Array, Type::Object];
+        ObjectBuilder::new().schema_type(SchemaType::from_iter(types)).into()
+    }
+}
+
+impl ToSchema for Anything {}

@@ -15,7 +15,6 @@ use crate::app::App;
 use crate::error::Result;
 use crate::extract::Body;
 use crate::models::{Applied, Configuration, Order, Plan};
-use crate::query::{Nothing, Params};
 use crate::services::plans;
 
 /// What applying a configuration would change
@@ -26,7 +25,6 @@ use crate::services::plans;
     responses((status = 200, body = Plan), BadBody, TooLarge, NotJson, InvalidRequest))]
 pub(super) async fn plan(
     State(app): State<App>,
-    Params(Nothing {}): Params<Nothing>,
     Body(configuration): Body<Configuration>,
 ) -> Result<Json<Plan>> {
     Ok(Json(plans::plan(&app, configuration).await?))
@@ -41,7 +39,6 @@ pub(super) async fn plan(
 pub(super) async fn apply(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Params(Nothing {}): Params<Nothing>,
     Body(Order { configuration, plan_hash }): Body<Order>,
 ) -> Result<Json<Applied>> {
     let changes = plans::apply(&app, &actor, configuration, &plan_hash).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::http::header;
 use axum::response::IntoResponse;
-use utoipa::openapi::path::{Operation, Paths};
+use utoipa::openapi::path::{Operation, ParameterIn, PathItem, Paths};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
@@ -40,13 +40,21 @@ impl Modify for Bearer {
 /// What a role means for a call: it needs a token, and may be refused.
 pub(super) fn describe_access(paths: &mut Paths, role: Role) {
     for item in paths.paths.values_mut() {
-        for operation in [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete]
-            .into_iter()
-            .flatten()
-        {
-            describe(operation, role);
-        }
+        operations(item).for_each(|operation| describe(operation, role));
     }
+}
+
+pub(super) fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete].into_iter().flatten()
+}
+
+pub(super) fn takes_query(paths: &mut Paths) -> bool {
+    let mut parameters = paths
+        .paths
+        .values_mut()
+        .flat_map(operations)
+        .flat_map(|operation| operation.parameters.iter().flatten());
+    parameters.any(|parameter| matches!(parameter, RefOr::T(parameter) if matches!(parameter.parameter_in, ParameterIn::Query)))
 }
 
 fn describe(operation: &mut Operation, role: Role) {
@@ -55,6 +63,7 @@ fn describe(operation: &mut Operation, role: Role) {
     operation.description = said.or(Some(needs));
     operation.security = Some(vec![SecurityRequirement::new::<_, [&str; 0], &str>("token", [])]);
     for (status, response) in [
+        InvalidRequest::responses(),
         Unauthorized::responses(),
         Forbidden::responses(),
         TooMany::responses(),

@@ -2,11 +2,13 @@
 //!
 //! All of it is served under `/api/v1` and, by the same handlers, under the plain paths.
 
+mod completion;
 mod config;
 mod connections;
 mod docs;
 mod documentation;
 mod events;
+mod examples;
 mod metrics;
 mod pipelines;
 mod preview;
@@ -19,7 +21,7 @@ mod system;
 mod targets;
 
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use axum::{Extension, Router};
 use utoipa::OpenApi;
@@ -29,8 +31,8 @@ use vitrina_store::Role::{self, Admin, Operator, Viewer};
 
 use crate::app::App;
 use crate::error::Error;
-use crate::{access, envelope};
-use documentation::{Document, describe_access};
+use crate::{access, envelope, query};
+use documentation::{Document, describe_access, takes_query};
 
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
@@ -92,14 +94,18 @@ fn calls(app: &App) -> OpenApiRouter<App> {
 }
 
 fn needs(app: &App, role: Role, call: UtoipaMethodRouter<App>) -> UtoipaMethodRouter<App> {
-    let (schemas, mut paths, handler) = call;
+    let (schemas, mut paths, mut handler) = call;
+    if !takes_query(&mut paths) {
+        handler = handler.route_layer(from_fn(query::refuse_any));
+    }
     describe_access(&mut paths, role);
     (schemas, paths, handler.route_layer(from_fn_with_state((app.clone(), role), access::check)))
 }
 
 pub(crate) fn router(app: &App) -> Router {
     let documented = OpenApiRouter::with_openapi(Document::openapi()).nest("/api/v1", calls(app));
-    let (versioned, document) = documented.split_for_parts();
+    let (versioned, mut document) = documented.split_for_parts();
+    completion::complete(&mut document);
     let (plain, _) = calls(app).split_for_parts();
     versioned
         .merge(plain)

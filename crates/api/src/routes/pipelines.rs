@@ -19,7 +19,7 @@ use crate::models::{
     Page, PipelineConfig, PipelineConfigPatch, PipelineDetail, PipelineStatus, PipelineSummary, Question,
     Reloaded, Verdict,
 };
-use crate::query::{DryRun, Nothing, Params, PipelineSlice, Wait};
+use crate::query::{DryRun, Params, PipelineSlice, Wait};
 use crate::services::{pipelines, runs};
 
 /// Pipelines, by name or as asked for
@@ -89,7 +89,6 @@ pub(super) async fn edit(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
-    Params(Nothing {}): Params<Nothing>,
     version: IfMatch,
     Body(patch): Body<Map<String, Value>>,
 ) -> Result<Response> {
@@ -110,7 +109,6 @@ pub(super) async fn update_config(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
-    Params(Nothing {}): Params<Nothing>,
     version: IfMatch,
     Body(patch): Body<Map<String, Value>>,
 ) -> Result<Response> {
@@ -172,7 +170,6 @@ pub(super) async fn validate_saved(
 pub(super) async fn validate(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Params(Nothing {}): Params<Nothing>,
     Body(Question { pipeline, target }): Body<Question>,
 ) -> Result<Json<Verdict>> {
     Ok(Json(pipelines::validate(&app, &actor, pipeline, target).await?))

@@ -46,7 +46,7 @@ pub(super) async fn batches(
     RunPath(id): RunPath,
     Params(slice): Params<NumberedSlice>,
 ) -> Result<Json<Page<Batch>>> {
-    let (records, next) = runs::batches(&app, id, slice.cursor.unwrap_or(0), slice.rows()?).await?;
+    let (records, next) = runs::batches(&app, id, slice.after()?.unwrap_or(0), slice.rows()?).await?;
     Ok(Json(Page { next_cursor: next.map(|id| id.to_string()), ..Page::whole(records) }))
 }
 

@@ -51,7 +51,7 @@ pub(super) async fn audit(
     State(app): State<App>,
     Params(slice): Params<NumberedSlice>,
 ) -> Result<Json<Page<AuditEntry>>> {
-    let (records, next) = system::audit(&app, slice.cursor, slice.rows()?).await?;
+    let (records, next) = system::audit(&app, slice.after()?, slice.rows()?).await?;
     Ok(Json(Page { next_cursor: next.map(|id| id.to_string()), ..Page::whole(records) }))
 }
 

@@ -14,7 +14,6 @@ use crate::app::App;
 use crate::error::Result;
 use crate::extract::{Body, IfMatch, TargetPath};
 use crate::models::{Page, TargetConfig, TargetDetail};
-use crate::query::{Nothing, Params};
 use crate::services::targets;
 
 /// Targets by name
@@ -44,7 +43,6 @@ pub(super) async fn put(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
     TargetPath(name): TargetPath,
-    Params(Nothing {}): Params<Nothing>,
     version: IfMatch,
     Body(config): Body<TargetConfig>,
 ) -> Result<Response> {

@@ -12,6 +12,7 @@ mod events;
 mod listing;
 mod metrics;
 mod openapi;
+mod parameters;
 mod pipelines;
 mod plans;
 mod preview;

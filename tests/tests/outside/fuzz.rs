@@ -1,0 +1,123 @@
+//! The API under a fuzzer that reads its OpenAPI document: no answer is a 5xx, none differs from the document, what the
+//! document forbids is refused, and nothing hangs. `tests/fuzz` says what is left out, and why.
+//!
+//! The seed is fixed; FUZZ_SEED sets another and FUZZ_SECONDS another limit.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::PathBuf;
+use std::process::Command as Question;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::process::Process;
+use crate::stand::{Stand, TOKEN, root};
+
+/// The folder of programs that `scripts/bootstrap` has made.
+fn fuzzer() -> Option<PathBuf> {
+    let asked = Question::new(root().join("scripts/python")).arg("path").output().unwrap();
+    let folder = PathBuf::from(String::from_utf8(asked.stdout).unwrap().trim());
+    asked.status.success().then(|| folder.join("schemathesis"))
+}
+
+#[tokio::test]
+async fn no_call_that_a_fuzzer_makes_of_the_document_is_answered_otherwise_than_it_says() {
+    let Some(fuzzer) = fuzzer() else {
+        eprintln!("NOT TRIED: the API was not fuzzed, because schemathesis is not installed");
+        eprintln!("hint: scripts/python install");
+        return;
+    };
+    let stand = Stand::start().await;
+    let _runner = stand.runner("fuzzed").await;
+    let known = stand.seed().await;
+    let seconds: u64 = variable("FUZZ_SECONDS", "75").parse().unwrap();
+    let mut command = Command::new(fuzzer);
+    command
+        .arg("--config-file")
+        .arg(root().join("tests/fuzz/schemathesis.toml"))
+        .args(["run", &format!("{}/api/v1/openapi.json", stand.url), "--no-color"])
+        .args(["--seed", &variable("FUZZ_SEED", "20"), "--max-examples", "25", "--workers", "2"])
+        .args(["--max-time", &seconds.to_string()])
+        .current_dir(stand.directory())
+        .env("SCHEMATHESIS_HOOKS", root().join("tests/fuzz/hooks.py"))
+        .env("FUZZ_KNOWN", known.to_string())
+        .env("FUZZ_SPARED", json!({"drain_runner": ["fuzzed"]}).to_string())
+        .env("FUZZ_TOKEN", TOKEN)
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    let fuzzing = Process::start("schemathesis", command).patient(Duration::from_secs(seconds + 60));
+    let (status, said) = fuzzing.ends().await;
+    assert!(status.success(), "{said}\n\nwhat the API said of it:\n{}", stand.complaints());
+    assert_reached(&said);
+}
+
+/// What is only refused was not tried: calls that look at something have found it.
+fn assert_reached(said: &str) {
+    let line = said.lines().find_map(|line| line.strip_prefix("answers: ")).expect("the hooks count answers");
+    let answers: BTreeMap<String, BTreeMap<String, u64>> = serde_json::from_str(line).unwrap();
+    let total: u64 = answers.values().flat_map(BTreeMap::values).sum();
+    eprintln!("{total} calls of {} operations: {line}", answers.len());
+    let reached = |name: &&String| answers[*name].keys().any(|status| status.starts_with('2'));
+    let missed: Vec<_> = answers.keys().filter(|name| !reached(name)).collect();
+    let looks = |name: &&&String| name.starts_with("get_") || name.starts_with("list_");
+    assert!(missed.iter().find(looks).is_none() && answers.len() > 40, "never answered 2xx: {missed:?}");
+}
+
+fn variable(name: &str, default: &str) -> String {
+    env::var(name).ok().filter(|value| !value.is_empty()).unwrap_or_else(|| default.to_owned())
+}
+
+impl Stand {
+    /// Pipelines with runs of every end, a reject, a target; answers what path parameters may name.
+    async fn seed(&self) -> Value {
+        self.database.execute("alter table analytics.film_dim add check (id <> 7)").await;
+        let query = "select id, title, modified from content.film_work";
+        let doomed: Vec<String> = (0..20).map(|n| format!("doomed_{n}")).collect();
+        let kept = ["film_dim", "film_failed", "film_paused", "film_cancelled", "film_incremental"];
+        for name in kept.into_iter().chain(doomed.iter().map(String::as_str)) {
+            let target = if name == "film_failed" { "analytics.nowhere" } else { "analytics.film_dim" };
+            let mode = if name == "film_incremental" { "incremental" } else { "full" };
+            let pipeline = json!({"name": name, "target_table": target, "source_query": query, "mode": mode, "batch_size": 10,
+                                  "incremental_key": "modified", "incremental_id_key": "id", "reject_limit": 5});
+            assert_eq!(self.call("POST", "/pipelines", pipeline).await.0, 201, "{name}");
+        }
+        let mut runs = Vec::new();
+        for (name, end) in
+            [("film_dim", "SUCCESS"), ("film_failed", "FAILED"), ("film_incremental", "SUCCESS")]
+        {
+            runs.push(self.run_until(name, end).await);
+        }
+        for target in ["analytics.film_dim", "analytics.film_doomed"] {
+            let (status, answer) =
+                self.call("PUT", &format!("/targets/{target}"), json!({"key": ["id"]})).await;
+            assert_eq!(status, 201, "{answer}");
+        }
+        for (name, request) in [("film_paused", "pause"), ("film_cancelled", "disable")] {
+            let (status, answer) =
+                self.call("POST", &format!("/pipelines/{name}/{request}"), Value::Null).await;
+            assert!(status < 300, "{answer}");
+        }
+        let ids = self.database.texts("select id::text from etl.etl_pipelines where name like 'film%'").await;
+        let pipelines: Vec<String> =
+            kept.into_iter().map(str::to_owned).chain(ids.into_iter().flatten().flatten()).collect();
+        // What is deleted is not asked for.
+        json!({"p": pipelines, "id": runs, "c": ["source", "marts"], "t": ["analytics.film_dim"],
+               "delete_pipeline.p": doomed, "delete_target.t": ["analytics.film_doomed"]})
+    }
+
+    async fn run_until(&self, name: &str, end: &str) -> String {
+        let (status, accepted) = self.call("POST", &format!("/pipelines/{name}/run"), Value::Null).await;
+        assert_eq!(status, 202, "{accepted}");
+        let id = accepted["run_id"].as_str().unwrap().to_owned();
+        let run = self.call("GET", &format!("/runs/{id}?wait=60"), Value::Null).await.1;
+        assert_eq!(run["status"], end, "{run}");
+        id
+    }
+
+    fn complaints(&self) -> String {
+        let log = self.api_log();
+        let loud = log.lines().filter(|line| line.contains("\"error\"") || line.contains("panicked"));
+        loud.collect::<Vec<_>>().join("\n")
+    }
+}
