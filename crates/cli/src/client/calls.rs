@@ -1,0 +1,184 @@
+//! The calls themselves.
+
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{Answer, Client, Error, PATIENCE, Result, documents::*};
+
+impl Client {
+    /// All of them, whatever number of pages that takes.
+    pub(crate) async fn pipelines(&self) -> Result<Answer<Page<Pipeline>>> {
+        let mut whole: Option<Answer<Page<Pipeline>>> = None;
+        loop {
+            let cursor = whole.as_ref().and_then(|page| page.known.next_cursor.clone());
+            let request = self.request(Method::GET, &["pipelines"]).query(&[("limit", 500)]);
+            let page: Answer<Page<Pipeline>> =
+                self.ask(request.query(&cursor.map(|cursor| [("cursor", cursor)]))).await?;
+            let whole = match &mut whole {
+                Some(whole) => whole.append(page),
+                none => none.insert(page),
+            };
+            if whole.known.next_cursor.is_none() {
+                break;
+            }
+        }
+        Ok(whole.expect("a first page"))
+    }
+
+    pub(crate) async fn status(&self, pipeline: &str) -> Result<Answer<PipelineStatus>> {
+        self.ask(self.about(Method::GET, pipeline, &["status"])?).await
+    }
+
+    pub(crate) async fn runs(&self, pipeline: &str, limit: u32) -> Result<Answer<Page<Run>>> {
+        self.ask(self.about(Method::GET, pipeline, &["runs"])?.query(&[("limit", limit)])).await
+    }
+
+    pub(crate) async fn run(&self, pipeline: &str, order: &Order) -> Result<Answer<Accepted>> {
+        self.ask(self.about(Method::POST, pipeline, &["run"])?.json(order)).await
+    }
+
+    /// `pause`, `cancel`, `enable` or `disable`.
+    pub(crate) async fn change(&self, pipeline: &str, verb: &str) -> Result<Answer<PipelineStatus>> {
+        self.ask(self.about(Method::POST, pipeline, &[verb])?).await
+    }
+
+    pub(crate) async fn validate(&self, pipeline: &str) -> Result<Answer<Verdict>> {
+        self.ask(self.about(Method::POST, pipeline, &["validate"])?).await
+    }
+
+    /// `{pipeline, target?}`
+    pub(crate) async fn validate_unsaved(&self, question: &Value) -> Result<Answer<Verdict>> {
+        self.ask(self.request(Method::POST, &["validate"]).json(question)).await
+    }
+
+    pub(crate) async fn plan(&self, configuration: &Value) -> Result<Answer<Plan>> {
+        self.ask(self.request(Method::POST, &["plan"]).json(configuration)).await
+    }
+
+    pub(crate) async fn apply(&self, configuration: Value, plan_hash: &str) -> Result<Answer<Applied>> {
+        let order = serde_json::json!({"configuration": configuration, "plan_hash": plan_hash});
+        self.ask(self.request(Method::POST, &["apply"]).json(&order)).await
+    }
+
+    pub(crate) async fn export(&self) -> Result<Value> {
+        Ok(self.ask::<Value>(self.request(Method::GET, &["export"])).await?.document)
+    }
+
+    pub(crate) async fn state(&self, pipeline: &str) -> Result<Answer<State>> {
+        self.ask(self.about(Method::GET, pipeline, &["state"])?).await
+    }
+
+    pub(crate) async fn state_history(
+        &self,
+        pipeline: &str,
+        limit: u32,
+    ) -> Result<Answer<Page<CheckpointVersion>>> {
+        self.ask(self.about(Method::GET, pipeline, &["state", "history"])?.query(&[("limit", limit)])).await
+    }
+
+    pub(crate) async fn forecast_state(&self, pipeline: &str, wish: &StateWish) -> Result<Answer<Forecast>> {
+        self.ask(self.wish(pipeline, wish)?.query(&[("dry_run", true)])).await
+    }
+
+    /// Only of the version that was seen.
+    pub(crate) async fn change_state(
+        &self,
+        pipeline: &str,
+        wish: &StateWish,
+        version: i64,
+    ) -> Result<Answer<State>> {
+        self.ask(self.wish(pipeline, wish)?.header("if-match", format!("\"{version}\""))).await
+    }
+
+    fn wish(&self, pipeline: &str, wish: &StateWish) -> Result<RequestBuilder> {
+        match wish {
+            StateWish::Restore(version) => {
+                let edit = self.about(Method::PATCH, pipeline, &["state"])?;
+                Ok(edit.json(&serde_json::json!({"restore": version})))
+            }
+            StateWish::Reset => self.about(Method::POST, pipeline, &["state", "reset"]),
+        }
+    }
+
+    pub(crate) async fn rejects(
+        &self,
+        pipeline: &str,
+        code: Option<&str>,
+        limit: u32,
+    ) -> Result<Answer<Rejects>> {
+        let request = self.about(Method::GET, pipeline, &["rejects"])?.query(&[("limit", limit)]);
+        self.ask(request.query(&code.map(|code| [("code", code)]))).await
+    }
+
+    /// `acknowledge` or `discard`.
+    pub(crate) async fn change_rejects(
+        &self,
+        pipeline: &str,
+        verb: &str,
+        choice: &RejectChoice,
+    ) -> Result<Answer<RejectsChanged>> {
+        self.ask(self.about(Method::POST, pipeline, &["rejects", verb])?.json(choice)).await
+    }
+
+    pub(crate) async fn retry_rejects(&self, pipeline: &str, choice: &RejectChoice) -> Result<Answer<Retry>> {
+        self.ask(self.about(Method::POST, pipeline, &["rejects", "retry"])?.json(choice)).await
+    }
+
+    /// The run when it has ended, or as it is after `wait_seconds`.
+    pub(crate) async fn follow(&self, run: Uuid, wait_seconds: u64) -> Result<Answer<Run>> {
+        let timeout = PATIENCE + Duration::from_secs(wait_seconds);
+        let request = self.request(Method::GET, &["runs", &run.to_string()]).query(&[("wait", wait_seconds)]);
+        self.ask(request.timeout(timeout)).await
+    }
+
+    /// Lines of a run's log after a cursor, or as soon as there is one.
+    pub(crate) async fn logs(
+        &self,
+        run: Uuid,
+        cursor: Option<&str>,
+        limit: u32,
+        wait_seconds: u64,
+    ) -> Result<Answer<Page<LogLine>>> {
+        let request = self.request(Method::GET, &["runs", &run.to_string(), "logs"]);
+        let request = request.query(&[("limit", u64::from(limit)), ("wait", wait_seconds)]);
+        let request = request.query(&cursor.map(|cursor| [("cursor", cursor)]));
+        self.ask(request.timeout(PATIENCE + Duration::from_secs(wait_seconds))).await
+    }
+
+    pub(crate) async fn preview(&self, pipeline: &str, limit: u32) -> Result<Answer<Preview>> {
+        self.ask(self.about(Method::POST, pipeline, &["preview"])?.query(&[("limit", limit)])).await
+    }
+
+    pub(crate) async fn preview_unsaved(&self, pipeline: Value, limit: u32) -> Result<Answer<Preview>> {
+        let question = serde_json::json!({"pipeline": pipeline});
+        self.ask(self.request(Method::POST, &["preview"]).query(&[("limit", limit)]).json(&question)).await
+    }
+
+    pub(crate) async fn connections(&self) -> Result<Answer<Page<Connection>>> {
+        self.ask(self.request(Method::GET, &["connections"])).await
+    }
+
+    pub(crate) async fn test_connection(&self, name: &str) -> Result<Answer<ConnectionTest>> {
+        self.ask(self.request(Method::POST, &["connections", name, "test"])).await
+    }
+
+    pub(crate) async fn runners(&self) -> Result<Answer<Page<Runner>>> {
+        self.ask(self.request(Method::GET, &["runners"])).await
+    }
+
+    pub(crate) async fn drain(&self, runner: &str) -> Result<Answer<Runner>> {
+        self.ask(self.request(Method::POST, &["runners", runner, "drain"])).await
+    }
+
+    pub(crate) async fn health(&self) -> Result<Answer<Health>> {
+        let (status, document) = self.send(self.request(Method::GET, &["health"])).await?;
+        let answer = self.read::<Health>(status, document)?;
+        match status {
+            StatusCode::OK => Ok(answer),
+            _ => Err(Error::Unhealthy { url: self.base.clone(), meta_store: answer.known.meta_store }),
+        }
+    }
+}
