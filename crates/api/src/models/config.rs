@@ -61,7 +61,7 @@ pub(crate) struct PipelineConfig {
     #[serde(default)]
     watch: Vec<Watch>,
     #[serde(default = "ten_minutes")]
-    #[schema(minimum = 0)]
+    #[schema(minimum = 0, maximum = 315_360_000)]
     late_window_seconds: i64,
     /// Highest share of the mart that one pass may delete.
     #[serde(default = "a_fifth")]
