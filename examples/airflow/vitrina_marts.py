@@ -1,4 +1,4 @@
-"""An hourly DAG that brings the cinema's marts up to date. Airflow 2.4 and newer, and Airflow 3."""
+"""An hourly DAG that brings the cinema's marts up to date. Tried with Airflow 2.11 and Airflow 3.3."""
 
 from __future__ import annotations
 

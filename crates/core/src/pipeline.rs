@@ -71,6 +71,9 @@ words! {
 /// The rows that `batch_size` may ask for.
 pub const BATCH_SIZES: std::ops::RangeInclusive<i32> = 1..=100_000;
 
+/// Ten years: beyond that a source cannot count back from its clock.
+const LATE_WINDOWS: std::ops::RangeInclusive<i64> = 0..=315_360_000;
+
 /// The configuration of a pipeline. A run works on a snapshot of it (R-EX-11).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pipeline {
@@ -260,12 +263,13 @@ impl Pipeline {
             let rule = "freshness_limit_seconds is a number of seconds, 1 or more";
             found.push(Violation::new("pipeline.freshness_limit", "freshness_limit_seconds", rule));
         }
-        if self.late_window_seconds < 0 {
-            found.push(Violation::new(
-                "pipeline.late_window",
-                "late_window_seconds",
-                "late_window_seconds is negative",
-            ));
+        if !LATE_WINDOWS.contains(&self.late_window_seconds) {
+            let rule = format!(
+                "late_window_seconds is {}: from 0 to {}",
+                self.late_window_seconds,
+                LATE_WINDOWS.end()
+            );
+            found.push(Violation::new("pipeline.late_window", "late_window_seconds", rule));
         }
         found
     }

@@ -47,6 +47,7 @@ fn a_sound_pipeline_has_no_violations(#[case] edit: Edit) {
 #[case("pipeline.reject_limit", "reject_limit", |p: &mut Pipeline| p.reject_limit = -1)]
 #[case("pipeline.freshness_limit", "freshness_limit_seconds", |p: &mut Pipeline| p.freshness_limit_seconds = Some(0))]
 #[case("pipeline.late_window", "late_window_seconds", |p: &mut Pipeline| p.late_window_seconds = -1)]
+#[case("pipeline.late_window", "late_window_seconds", |p: &mut Pipeline| p.late_window_seconds = i64::MAX)]
 #[case("pipeline.incremental_key", "incremental_key", |p: &mut Pipeline| p.mode = Mode::Incremental)]
 #[case("pipeline.incremental_key", "incremental_key", |p: &mut Pipeline| { p.mode = Mode::Incremental; p.incremental_key = Some(" ".into()) })]
 #[case("plan.target_refused", "tasks[1].target_table", |p: &mut Pipeline| {

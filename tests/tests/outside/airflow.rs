@@ -3,9 +3,8 @@
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use tokio::process::Command;
 
-use crate::process::Process;
+use crate::process::{Process, python};
 use crate::stand::{Stand, TOKEN, root};
 
 fn has_python() -> bool {
@@ -22,9 +21,8 @@ impl Stand {
     fn task(&self, dag_run: &str, settings: &Value) -> Process {
         let mut arguments = json!({"pipeline": "film_dim", "key": dag_run});
         arguments.as_object_mut().unwrap().extend(settings.as_object().cloned().unwrap_or_default());
-        let mut command = Command::new("python3");
+        let mut command = python("python3");
         command
-            .arg("-B")
             .arg(root().join("tests/tests/outside/task.py"))
             .arg(root().join("examples/airflow"))
             .arg(arguments.to_string())
@@ -63,7 +61,7 @@ async fn a_task_succeeds_with_its_run_and_a_retried_one_starts_no_second_run() {
     }
     let stand = Stand::start_with_films().await;
     let gate = stand.close_gate().await;
-    let _runner = stand.runner("r1").await;
+    let _runner = stand.runner("r1", "2s").await;
     let (first, second) = (stand.task("monday", &json!({})), stand.task("monday", &json!({})));
     first.says("run ").await;
     second.says("run ").await;
@@ -85,7 +83,7 @@ async fn a_task_is_not_content_with_a_run_that_began_before_it_asked() {
     }
     let stand = Stand::start_with_films().await;
     let gate = stand.close_gate().await;
-    let runner = stand.runner("r1").await;
+    let runner = stand.runner("r1", "2s").await;
     stand.ask("run").await;
     runner.says("run started").await;
     let task = stand.task("monday", &json!({}));
@@ -103,7 +101,7 @@ async fn a_failed_run_fails_its_task_and_only_a_further_try_that_is_told_so_runs
     }
     let stand = Stand::start_with_films().await;
     stand.database.execute("alter table analytics.film_dim rename to gone").await;
-    let _runner = stand.runner("r1").await;
+    let _runner = stand.runner("r1", "2s").await;
     let failed = end(stand.task("monday", &json!({}))).await;
     assert_eq!(failed["end"], "RunFailed", "{failed}");
     let code = failed["run"]["error_code"].as_str().unwrap();
@@ -125,7 +123,7 @@ async fn a_paused_run_fails_its_task_or_is_waited_for_as_the_task_says() {
     }
     let stand = Stand::start_with_films().await;
     let gate = stand.close_gate().await;
-    let runner = stand.runner("r1").await;
+    let runner = stand.runner("r1", "2s").await;
     let waiting = stand.task("monday", &json!({"on_paused": "wait"}));
     runner.says("run started").await;
     stand.ask("pause").await;
@@ -171,12 +169,12 @@ async fn a_task_waits_through_a_takeover_of_its_run() {
     }
     let stand = Stand::start_with_films().await;
     let gate = stand.close_gate().await;
-    let doomed = stand.runner("doomed").await;
+    let doomed = stand.runner("doomed", "2s").await;
     let task = stand.task("monday", &json!({}));
     task.says("run ").await;
     stand.blocked_at_the_gate().await;
     doomed.signal(Signal::SIGKILL);
-    let heir = stand.runner("heir").await;
+    let heir = stand.runner("heir", "2s").await;
     heir.says("took over").await;
     gate.open().await;
     let ended = end(task).await;
@@ -194,7 +192,7 @@ async fn a_task_waits_through_a_restart_of_the_api() {
     }
     let mut stand = Stand::start_with_films().await;
     stand.database.execute("select pg_advisory_lock(25)").await;
-    let _runner = stand.runner("r1").await;
+    let _runner = stand.runner("r1", "2s").await;
     let task = stand.task("monday", &json!({}));
     task.says("run ").await;
     stand.stop_api().await;
@@ -216,6 +214,20 @@ async fn a_request_that_the_api_refuses_fails_its_task_at_once() {
     assert_eq!(unknown["end"], "Refused", "{unknown}");
     assert!(unknown["message"].as_str().unwrap().contains("pipeline.not_found"), "{unknown}");
     assert_eq!(stand.runs().await, 0);
+}
+
+#[tokio::test]
+async fn the_dag_and_its_module_are_python_3_9() {
+    if !has_python() {
+        return;
+    }
+    let read = "import ast, sys; [ast.parse(open(path).read(), path, feature_version=(3, 9)) for path in sys.argv[1:]]";
+    let files =
+        ["vitrina_airflow.py", "vitrina_marts.py"].map(|file| root().join("examples/airflow").join(file));
+    let mut command = python("python3");
+    command.args(["-c", read]).args(files);
+    let (status, said) = Process::start("python3", command).ends().await;
+    assert!(status.success(), "{said}");
 }
 
 impl Stand {

@@ -10,9 +10,8 @@ use std::process::Command as Question;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::process::Command;
 
-use crate::process::Process;
+use crate::process::{Process, python};
 use crate::stand::{Stand, TOKEN, root};
 
 /// The folder of programs that `scripts/bootstrap` has made.
@@ -30,10 +29,10 @@ async fn no_call_that_a_fuzzer_makes_of_the_document_is_answered_otherwise_than_
         return;
     };
     let stand = Stand::start().await;
-    let _runner = stand.runner("fuzzed").await;
+    let _runner = stand.runner("fuzzed", "30s").await;
     let known = stand.seed().await;
     let seconds: u64 = variable("FUZZ_SECONDS", "75").parse().unwrap();
-    let mut command = Command::new(fuzzer);
+    let mut command = python(fuzzer);
     command
         .arg("--config-file")
         .arg(root().join("tests/fuzz/schemathesis.toml"))
@@ -45,23 +44,25 @@ async fn no_call_that_a_fuzzer_makes_of_the_document_is_answered_otherwise_than_
         .env("FUZZ_KNOWN", known.to_string())
         .env("FUZZ_SPARED", json!({"drain_runner": ["fuzzed"]}).to_string())
         .env("FUZZ_TOKEN", TOKEN)
-        .env("PYTHONDONTWRITEBYTECODE", "1");
+        .env("HOME", stand.directory());
     let fuzzing = Process::start("schemathesis", command).patient(Duration::from_secs(seconds + 60));
     let (status, said) = fuzzing.ends().await;
     assert!(status.success(), "{said}\n\nwhat the API said of it:\n{}", stand.complaints());
     assert_reached(&said);
 }
 
-/// What is only refused was not tried: calls that look at something have found it.
+/// What is only refused was not tried: calls that look at something have found it, unless time was too short for them.
 fn assert_reached(said: &str) {
     let line = said.lines().find_map(|line| line.strip_prefix("answers: ")).expect("the hooks count answers");
     let answers: BTreeMap<String, BTreeMap<String, u64>> = serde_json::from_str(line).unwrap();
     let total: u64 = answers.values().flat_map(BTreeMap::values).sum();
     eprintln!("{total} calls of {} operations: {line}", answers.len());
-    let reached = |name: &&String| answers[*name].keys().any(|status| status.starts_with('2'));
-    let missed: Vec<_> = answers.keys().filter(|name| !reached(name)).collect();
-    let looks = |name: &&&String| name.starts_with("get_") || name.starts_with("list_");
-    assert!(missed.iter().find(looks).is_none() && answers.len() > 40, "never answered 2xx: {missed:?}");
+    let looks = |name: &str| name.starts_with("get_") || name.starts_with("list_");
+    let often = |statuses: &BTreeMap<String, u64>| statuses.values().sum::<u64>() >= 20;
+    let tried = answers.iter().filter(|(name, statuses)| looks(name) && often(statuses));
+    let missed: Vec<_> =
+        tried.filter(|(_, statuses)| !statuses.keys().any(|status| status.starts_with('2'))).collect();
+    assert!(missed.is_empty() && total > 500, "never answered 2xx: {missed:?}");
 }
 
 fn variable(name: &str, default: &str) -> String {

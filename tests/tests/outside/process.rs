@@ -1,5 +1,6 @@
 //! A program that a test has started: what it says is kept, waited for, and shown where the test fails.
 
+use std::ffi::OsStr;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -69,6 +70,14 @@ impl Process {
             Err(_) => panic!("{} does not end:\n{}", self.name, self.all()),
         }
     }
+}
+
+/// A program in Python without the machine's settings: a proxy, say, would be asked for this machine's own addresses.
+pub(crate) fn python(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    command.env_clear().env("PATH", path).env("LC_ALL", "C.UTF-8").env("PYTHONDONTWRITEBYTECODE", "1");
+    command
 }
 
 async fn keep(pipe: impl AsyncRead + Unpin, said: watch::Sender<Vec<String>>) {

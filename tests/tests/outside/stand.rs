@@ -79,9 +79,9 @@ impl Stand {
         self.api.as_ref().map(Process::all).unwrap_or_default()
     }
 
-    pub(crate) async fn runner(&self, name: &str) -> Process {
+    pub(crate) async fn runner(&self, name: &str, lease: &str) -> Process {
         let mut command = self.vitrina(&["runner"]);
-        command.env("VITRINA_RUNNER_NAME", name).env("VITRINA_RUNNER_LEASE", "2s");
+        command.env("VITRINA_RUNNER_NAME", name).env("VITRINA_RUNNER_LEASE", lease);
         let runner = Process::start(name, command);
         runner.says("the runner is ready").await;
         runner

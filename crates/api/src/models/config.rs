@@ -18,8 +18,9 @@ use super::{Task, Watch, words};
 #[serde(deny_unknown_fields)]
 pub(crate) struct PipelineConfig {
     // Left out, they are empty, and the rules report them together with everything else.
+    /// Letters, digits, `_`, `-` and `.`; no uuid.
     #[serde(default)]
-    #[schema(required)]
+    #[schema(required, min_length = 1, max_length = 100)]
     pub(crate) name: String,
     #[serde(default)]
     #[schema(required, example = "analytics.film_dim")]
@@ -60,9 +61,11 @@ pub(crate) struct PipelineConfig {
     #[serde(default)]
     watch: Vec<Watch>,
     #[serde(default = "ten_minutes")]
+    #[schema(minimum = 0, maximum = 315_360_000)]
     late_window_seconds: i64,
     /// Highest share of the mart that one pass may delete.
     #[serde(default = "a_fifth")]
+    #[schema(minimum = 0, maximum = 1)]
     delete_limit: f64,
     /// Highest number of rejects that a run may add and nobody has acknowledged.
     #[serde(default)]

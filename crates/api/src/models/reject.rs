@@ -82,6 +82,7 @@ pub(crate) struct RejectOrder {
     pub(crate) code: Option<String>,
     /// Only these.
     #[serde(default, deserialize_with = "ids")]
+    #[schema(min_items = 1)]
     pub(crate) ids: Option<Vec<String>>,
 }
 

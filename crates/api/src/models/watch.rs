@@ -8,11 +8,11 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Watch {
     #[serde(default)]
-    #[schema(required, example = "ugc.ratings")]
+    #[schema(required, min_length = 1, example = "ugc.ratings")]
     table: String,
     /// Its columns that name what is dirty: in the order of the change key, or what `keys` is asked with.
     #[serde(default)]
-    #[schema(required)]
+    #[schema(required, min_items = 1)]
     key: Vec<String>,
     /// A query that answers the change keys of the values in `$1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

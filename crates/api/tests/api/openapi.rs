@@ -172,6 +172,37 @@ async fn a_planned_change_may_be_of_any_type_and_a_checkpoint_is_an_object() {
 }
 
 #[tokio::test]
+async fn every_documented_bound_of_a_pipeline_is_one_of_its_rules() {
+    let app = App::start().await;
+    let document = app.get("/openapi.json").await.assert(200).body;
+    let properties = &document["components"]["schemas"]["PipelineConfig"]["properties"];
+    let mut bounds = 0;
+    for (name, schema) in properties.as_object().unwrap() {
+        for beyond in beyond_bounds(schema) {
+            let mut pipeline =
+                json!({"name": "films", "target_table": "analytics.film_dim", "source_query": QUERY});
+            pipeline[name] = beyond;
+            let answer = app.post_json("/pipelines", &pipeline).await.assert_problem(422, "pipeline.invalid");
+            assert!(answer.faults()[0].0.starts_with(&format!("/{name}")), "{pipeline}: {}", answer.body);
+            bounds += 1;
+        }
+    }
+    assert!(bounds >= 8, "only {bounds} bounds are documented");
+}
+
+fn beyond_bounds(schema: &Value) -> Vec<Value> {
+    let number = |word: &str, step: f64| schema[word].as_f64().map(|bound| bound + step);
+    let whole = schema["type"].to_string().contains("integer");
+    let numbers = [number("minimum", -1.0), number("maximum", 1.0)].into_iter().flatten();
+    #[expect(clippy::cast_possible_truncation, reason = "bounds are small")]
+    let numbers = numbers.map(|value| if whole { json!(value as i64) } else { json!(value) });
+    let length = |word: &str| schema[word].as_u64().and_then(|length| usize::try_from(length).ok());
+    let short = length("minLength").map(|length| json!("a".repeat(length - 1)));
+    let long = length("maxLength").map(|length| json!("a".repeat(length + 1)));
+    numbers.chain(short).chain(long).collect()
+}
+
+#[tokio::test]
 async fn every_example_of_a_body_is_one_that_the_server_reads() {
     let app = App::start().await;
     let pipeline = json!({"name": "film_dim", "target_table": "analytics.film_dim", "source_query": QUERY,
