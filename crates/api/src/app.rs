@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use vitrina_core::AllowedTargets;
 use vitrina_store::Store;
 use vitrina_telemetry::Exposition;
 
 use crate::SourceConnection;
+use crate::error::Result;
 use crate::events::Events;
 use crate::limits::Limits;
 use crate::lookups::Lookups;
@@ -18,16 +21,30 @@ use crate::wakeups::Wakeups;
 #[derive(Debug, Clone)]
 pub(crate) struct App {
     pub(crate) store: Store,
+    /// A token has been seen: from then on nobody enters without one.
+    pub(crate) closed: Arc<AtomicBool>,
     pub(crate) lookups: Lookups,
     pub(crate) limits: Arc<Limits>,
     pub(crate) pulses: Arc<Pulses>,
     pub(crate) rules: Arc<Rules>,
     pub(crate) wakeups: Wakeups,
     pub(crate) events: Events,
+    /// Places for those who listen.
+    pub(crate) listeners: Arc<Semaphore>,
     /// Ends long polls, so that a stopping server waits for nobody.
     pub(crate) shutdown: CancellationToken,
     /// What is counted of calls.
     pub(crate) exposition: Exposition,
+}
+
+impl App {
+    /// There is a token, or has been since the server started.
+    pub(crate) async fn is_closed(&self) -> Result<bool> {
+        if !self.closed.load(Ordering::Relaxed) && self.store.has_tokens().await? {
+            self.closed.store(true, Ordering::Relaxed);
+        }
+        Ok(self.closed.load(Ordering::Relaxed))
+    }
 }
 
 /// What the server's own configuration says about pipelines and callers.

@@ -47,6 +47,8 @@ pub(crate) enum Error {
     PlanMoved {
         hash: String,
     },
+    /// Nobody else can listen now.
+    TooManyListeners,
     /// One caller asks too often.
     TooMany(Duration),
     /// The pipeline cannot run in the mode that was asked for.
@@ -104,6 +106,7 @@ impl Error {
             Self::NoRunner(what) => Problem::new(S::SERVICE_UNAVAILABLE, "runner.none", &format!("no runner {what}")).hint("start one with `vitrina runner`, then ask again").header(header::RETRY_AFTER, "5"),
             Self::Unanswered { code, error } => Problem::new(S::BAD_GATEWAY, "runner.unanswered", &format!("a runner has looked and cannot answer ({code}): {error}")),
             Self::PlanMoved { hash } => Problem::new(S::CONFLICT, "plan.moved", "the plan is another one by now").hint("look at the plan again, then apply that").plan_hash(hash),
+            Self::TooManyListeners => Problem::new(S::SERVICE_UNAVAILABLE, "events.full", "too many listen already").hint("poll GET …/status with wait instead").header(header::RETRY_AFTER, "60"),
             Self::TooMany(wait) => Problem::new(S::TOO_MANY_REQUESTS, "rate.limited", "this token asks too often").hint("wait as long as retry-after says").header(header::RETRY_AFTER, &seconds(wait).to_string()),
             Self::InvalidPipeline(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "pipeline.invalid", "the pipeline cannot be saved as it is").errors(errors),
             Self::NoIncrementalKey(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "pipeline.incremental_key", "this pipeline cannot run incrementally").hint("run it in mode full, or give it an incremental_key").errors(vec![fault]),

@@ -20,6 +20,8 @@ const PACE: Duration = Duration::from_millis(250);
 /// How many events can be told again to who was cut off.
 const PAST: usize = 1000;
 const MOST_BATCHES: i64 = 100;
+/// How long events are gathered for a listener that was cut off and may come back.
+const LINGER: Duration = Duration::from_secs(60);
 
 pub(crate) const TOPICS: [&str; 4] = ["run.status", "run.progress", "batch.done", "pipeline.freshness"];
 
@@ -75,6 +77,8 @@ struct Known {
     cancel_requested: bool,
     batches: u64,
     last_batch: i64,
+    /// More were committed than one look has told.
+    behind: bool,
 }
 
 impl Hub {
@@ -85,7 +89,11 @@ impl Hub {
             self.known.clear();
             self.look(false).await;
             self.teller.welcome(join);
-            while self.teller.is_heard() {
+            let mut heard = Instant::now();
+            while heard.elapsed() < LINGER {
+                if self.teller.is_heard() {
+                    heard = Instant::now();
+                }
                 let next_look = Instant::now() + PACE;
                 tokio::select! {
                     join = joins.recv() => match join {
@@ -124,13 +132,16 @@ impl Hub {
             cancel_requested: run.cancel_requested,
             batches: run.batches,
             last_batch: after,
+            behind: false,
         };
-        if before.is_none_or(|known| known.batches != run.batches) {
+        if before.is_none() && !tell {
+            // What was committed before anybody listened is nobody's news.
+            now.last_batch = self.store.last_batch(run.id).await.unwrap_or_default();
+        } else if before.is_none_or(|known| known.batches != run.batches || known.behind) {
             let batches = self.store.batches(run.id, after, MOST_BATCHES).await.unwrap_or_default();
             now.last_batch = batches.last().map_or(after, |batch| batch.id);
-            if tell {
-                self.tell_progress(run, batches);
-            }
+            now.behind = batches.len() as i64 == MOST_BATCHES;
+            self.tell_progress(run, batches);
         }
         let changed = before
             .is_none_or(|known| (known.status, known.cancel_requested) != (run.status, run.cancel_requested));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::body::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
 use tokio::task::JoinSet;
 use vitrina_store::{
     Error as StoreError, PipelineChoice, PipelineRecord, PipelineRef, Store, TokenInfo, digest,
@@ -13,6 +14,9 @@ use crate::error::{Error, Result};
 use crate::gather::{Gather, gather};
 use crate::models::{Page, PipelineSummary};
 use crate::query::pipeline_cursor;
+
+/// Different pages that are read at a time.
+const PAGES_AT_A_TIME: usize = 4;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Lookups {
@@ -72,12 +76,11 @@ async fn pages(
     store: Store,
     choices: Vec<PipelineChoice>,
 ) -> Result<HashMap<PipelineChoice, Bytes>, StoreError> {
-    let mut found = HashMap::new();
-    for choice in choices {
-        let page = page(&store, &choice).await?;
-        found.insert(choice, page);
-    }
-    Ok(found)
+    let asked = choices.into_iter().map(|choice| {
+        let store = store.clone();
+        async move { page(&store, &choice).await.map(|page| (choice, page)) }
+    });
+    futures_util::stream::iter(asked).buffer_unordered(PAGES_AT_A_TIME).try_collect().await
 }
 
 /// One more than the page is read, to know whether another one follows.

@@ -4,6 +4,7 @@ use std::future::IntoFuture;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use axum::ServiceExt;
@@ -12,6 +13,7 @@ use futures_util::FutureExt;
 use rustls::ServerConfig;
 use secrecy::ExposeSecret;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower_http::normalize_path::NormalizePath;
@@ -26,6 +28,9 @@ use crate::{ApiSettings, TlsError, TlsFiles, events, measure, routes, wakeups};
 
 /// How long a stopping server lets answers finish.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// How many may listen to events at a time.
+const LISTENERS: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -59,6 +64,7 @@ pub struct Server {
     tls: Option<Arc<ServerConfig>>,
     settings: ApiSettings,
     store: Store,
+    closed: bool,
 }
 
 impl Server {
@@ -70,8 +76,8 @@ impl Server {
             TcpListener::bind(settings.listen).await.map_err(|error| explain(error, settings.listen))?;
         let address = listener.local_addr().map_err(|error| explain(error, settings.listen))?;
         save_admin_token(&settings, &store).await?;
-        check_protection(&settings, &store).await?;
-        Ok(Self { listener, address, tls, settings, store })
+        let closed = check_protection(&settings, &store).await?;
+        Ok(Self { listener, address, tls, settings, store, closed })
     }
 
     /// Where it listens, also when the settings left the port open.
@@ -100,12 +106,14 @@ impl Server {
         let (store, pulses) = (self.store, Arc::new(Pulses::default()));
         let app = App {
             store,
+            closed: Arc::new(AtomicBool::new(self.closed)),
             lookups,
             limits,
             pulses,
             rules,
             wakeups,
             events,
+            listeners: Arc::new(Semaphore::new(LISTENERS)),
             shutdown: shutdown.clone(),
             exposition,
         };
@@ -141,10 +149,10 @@ async fn save_admin_token(settings: &ApiSettings, store: &Store) -> Result<(), S
     Ok(store.put_token("admin", Role::Admin, token, None).await?)
 }
 
-/// Open to everyone is only what nobody else can reach, and then it says so.
-async fn check_protection(settings: &ApiSettings, store: &Store) -> Result<(), StartError> {
+/// Open to everyone is only what nobody else can reach, and then it says so. Answers whether it is closed.
+async fn check_protection(settings: &ApiSettings, store: &Store) -> Result<bool, StartError> {
     if store.has_tokens().await? {
-        return Ok(());
+        return Ok(true);
     }
     if !settings.listen.ip().is_loopback() {
         return Err(StartError::Unprotected(settings.listen));
@@ -152,7 +160,7 @@ async fn check_protection(settings: &ApiSettings, store: &Store) -> Result<(), S
     tracing::warn!(
         "THE API IS OPEN: there is no token, so every program on this machine may change pipelines; set VITRINA_ADMIN_TOKEN to close it"
     );
-    Ok(())
+    Ok(false)
 }
 
 fn explain(error: io::Error, address: SocketAddr) -> StartError {

@@ -2,8 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use vitrina_core::AllowedTargets;
 use vitrina_guard::Reading;
 
@@ -27,11 +32,37 @@ pub struct ApiSettings {
 pub struct SourceConnection {
     pub url: SecretString,
     pub allowed_schemas: Vec<String>,
+    /// Sessions that may be open there at a time: it is somebody's production.
+    places: Arc<Semaphore>,
+}
+
+const SESSIONS: usize = 4;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A session to look with, and its place.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    reading: Reading,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Deref for Seat {
+    type Target = Reading;
+
+    fn deref(&self) -> &Reading {
+        &self.reading
+    }
 }
 
 impl SourceConnection {
-    /// A session to look with.
-    pub(crate) async fn read(&self, purpose: &str) -> Result<Reading, String> {
-        Reading::open(self.url.expose_secret(), purpose).await
+    pub fn new(url: SecretString, allowed_schemas: Vec<String>) -> Self {
+        Self { url, allowed_schemas, places: Arc::new(Semaphore::new(SESSIONS)) }
+    }
+
+    /// Waits for a place, but not for long.
+    pub(crate) async fn read(&self, purpose: &str) -> Result<Seat, String> {
+        let place = timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await;
+        let _place = place.ok().and_then(Result::ok).ok_or("too many callers look at this source at once")?;
+        Ok(Seat { reading: Reading::open(self.url.expose_secret(), purpose).await?, _place })
     }
 }

@@ -85,7 +85,12 @@ impl Listener for TlsListener {
                         shaken.inspect_err(|error| tracing::debug!(%error, %address, "no TLS")).ok().map(|io| (io, address))
                     });
                 }
-                Some(Ok(Some(ready))) = self.handshakes.join_next() => return ready,
+                // Matched whatever came of it: a branch that does not match is not waited for any more.
+                Some(shaken) = self.handshakes.join_next() => {
+                    if let Ok(Some(ready)) = shaken {
+                        return ready;
+                    }
+                }
             }
         }
     }

@@ -151,7 +151,7 @@ pub(crate) fn sources(settings: &Settings) -> BTreeMap<String, SourceConnection>
     };
     let source = |(name, connection): (&String, &crate::config::Connection)| {
         let crate::config::Connection { url, allowed_schemas } = connection.clone();
-        (name.clone(), SourceConnection { url, allowed_schemas })
+        (name.clone(), SourceConnection::new(url, allowed_schemas))
     };
     settings.connections.iter().filter(is_source).map(source).collect()
 }

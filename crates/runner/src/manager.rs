@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use vitrina_core::{Error, PipelineId, Remedy, Result};
 use vitrina_store::{Error as StoreError, Store, Wakeup, Wakeups};
@@ -19,6 +19,8 @@ use crate::{RunLog, RunnerSettings, counters};
 
 /// A meta-store that says nothing for so long, on a line that is cut without a word, is asked again.
 pub(crate) const UNANSWERED: Duration = Duration::from_secs(15);
+/// How often old runs are looked for.
+const FORGETTING: Duration = Duration::from_secs(300);
 /// After so long without a notification the session that listens is replaced.
 const SILENT_FOR: Duration = Duration::from_secs(60);
 
@@ -82,6 +84,7 @@ impl Runner {
         let _log_keeper = self.keep_run_log();
         self.look_around().await?;
         let (mut wakeups, _listening) = self.listen().await?;
+        let _forgetting = self.forget_history();
         let mut silence = Silence::new(Arc::clone(&self.settings), self.store.clone());
         tracing::info!(runner = %self.settings.name, max_concurrent = self.settings.max_concurrent, "the runner is ready");
 
@@ -143,6 +146,22 @@ impl Runner {
         if let Some(run_log) = &self.run_log {
             run_log.flush().await;
         }
+    }
+
+    /// In its own time: a run of many batches takes a while to forget, and rounds do not wait for it.
+    fn forget_history(&self) -> JoinSet<()> {
+        let (store, keep) = (self.store.clone(), self.settings.keep_history);
+        let mut forgetting = JoinSet::new();
+        forgetting.spawn(async move {
+            loop {
+                let forgotten = store.forget_history(keep).await.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "old runs could not be forgotten this time");
+                    0
+                });
+                sleep(if forgotten == 0 { FORGETTING } else { Duration::from_secs(1) }).await;
+            }
+        });
+        forgetting
     }
 
     async fn requests(&self) -> Result<Requests> {
@@ -216,7 +235,6 @@ impl Runner {
             requested => tracing::info!(requested, "requested scheduled runs"),
         }
         self.store.tidy_requests().await?;
-        self.store.forget_history(self.settings.keep_history).await?;
         self.store.next_alarm().await
     }
 

@@ -1,6 +1,7 @@
 //! Changes of the configuration: any number of them in one transaction, each against the version it was made for, and
 //! each with its row of the audit. What may change when is `core`'s to say, under the row's lock.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -62,6 +63,7 @@ impl Store {
         ordered.sort_by_cached_key(|change| change.rank());
         let mut tx = self.pool.begin().await?;
         sqlx::query(LOCK_TIMEOUT).execute(&mut *tx).await?;
+        lock_targets(&mut tx, changes).await?;
         for change in ordered {
             carry_out(&mut tx, change, actor).await?;
         }
@@ -91,6 +93,25 @@ impl Store {
         tx.commit().await?;
         Ok(record)
     }
+}
+
+/// All of them first and by name, whatever is done with them: with the pipelines that write to them, so that none is
+/// forgotten while a pipeline is on its way to it.
+async fn lock_targets(tx: &mut PgConnection, changes: &[Change]) -> Result<()> {
+    let name = |change: &Change| match change {
+        Change::PutTarget { target, .. } => Some(target.name.clone()),
+        Change::DeleteTarget { name, .. } => Some(name.clone()),
+        Change::CreatePipeline(pipeline) | Change::EditPipeline { after: pipeline, .. } => {
+            Some(pipeline.effective_target().to_owned())
+        }
+        Change::DeletePipeline { .. } => None,
+    };
+    let names: BTreeSet<String> = changes.iter().filter_map(name).collect();
+    sqlx::query("select 1 from etl.etl_targets where name = any($1) order by name for update")
+        .bind(names.into_iter().collect::<Vec<_>>())
+        .execute(tx)
+        .await?;
+    Ok(())
 }
 
 async fn carry_out(tx: &mut PgConnection, change: &Change, actor: &Actor) -> Result<()> {
@@ -188,14 +209,22 @@ async fn put_target(
         _ => {}
     }
     let columns = "connection, key, touch_column, create_if_missing, mapping, settings";
-    let sql = format!(
-        "insert into etl.etl_targets (name, {columns})
-         select name, {columns} from jsonb_populate_record(null::etl.etl_targets, $1)
-         on conflict (name) do update set ({columns}) =
-            (excluded.connection, excluded.key, excluded.touch_column, excluded.create_if_missing, excluded.mapping, excluded.settings)"
-    );
+    let sql = match version {
+        Some(_) => format!(
+            "update etl.etl_targets t set ({columns}) =
+                (select {columns} from jsonb_populate_record(null::etl.etl_targets, $1)) where t.name = $1 ->> 'name'"
+        ),
+        // Someone else's, who was faster, is not overwritten.
+        None => format!(
+            "insert into etl.etl_targets (name, {columns})
+             select name, {columns} from jsonb_populate_record(null::etl.etl_targets, $1) on conflict (name) do nothing"
+        ),
+    };
     let document = serde_json::to_value(target)?;
-    sqlx::query(sqlx::AssertSqlSafe(sql)).bind(&document).execute(&mut *tx).await?;
+    let written = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(&document).execute(&mut *tx).await?;
+    if written.rows_affected() == 0 {
+        return Err(Error::VersionMoved { current: 1 });
+    }
     let old = before.map(|record| serde_json::to_value(record.target)).transpose()?;
     if old.as_ref() == Some(&document) {
         return Ok(());

@@ -86,10 +86,10 @@ impl Error {
         }
     }
 
-    /// Someone else held a row for too long: asking again soon may succeed.
+    /// Someone else held a row for too long, or waited for ours: asking again soon may succeed.
     pub fn is_busy(&self) -> bool {
         let Self::Database(sqlx::Error::Database(refusal)) = self else { return false };
-        refusal.code().is_some_and(|code| code == "55P03")
+        refusal.code().is_some_and(|code| ["55P03", "40P01", "40001"].contains(&&*code))
     }
 
     /// Nothing is wrong with what was asked for: resources, conflicts, outages.

@@ -185,20 +185,30 @@ impl Store {
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
     }
 
-    /// Deletes runs that ended longer ago than this, with their attempts, batches and logs: a bounded number at a time, and
-    /// never a pipeline's newest. Runners that do it at the same time do not wait for each other.
+    /// Deletes runs that ended longer ago than this, with their attempts, batches and logs: a few at a time, and never a
+    /// pipeline's newest, nor its newest success. Runners that do it at the same time do not wait for each other.
     pub async fn forget_history(&self, keep: Duration) -> Result<u64> {
         let forgotten = sqlx::query(
-            "delete from etl.etl_runs where id in (
+            "with chosen as materialized (
                 select r.id from etl.etl_runs r
                  where r.finished_at < clock_timestamp() - $1 * interval '1 second'
                    and exists (select from etl.etl_runs newer where newer.pipeline_id = r.pipeline_id and newer.requested_at > r.requested_at)
-                 order by r.finished_at limit 200 for update skip locked)",
+                   and (r.status <> 'SUCCESS' or exists (
+                        select from etl.etl_runs newer where newer.pipeline_id = r.pipeline_id and newer.requested_at > r.requested_at
+                           and newer.status = 'SUCCESS'))
+                 order by r.finished_at limit 10 for update skip locked)
+             delete from etl.etl_runs r using chosen where r.id = chosen.id",
         )
         .bind(keep.as_secs_f64())
         .execute(&self.pool)
         .await?;
         Ok(forgotten.rows_affected())
+    }
+
+    /// The number of the newest batch; 0 where there is none.
+    pub async fn last_batch(&self, run: RunId) -> Result<i64> {
+        let newest = sqlx::query_scalar("select coalesce(max(id), 0) from etl.etl_batches where run_id = $1");
+        Ok(newest.bind(run.0).fetch_one(&self.pool).await?)
     }
 
     /// In the order they were committed, after the batch `after_id`.

@@ -24,7 +24,7 @@ pub(crate) struct PipelineConfig {
     pub(crate) name: String,
     #[serde(default)]
     #[schema(required, example = "analytics.film_dim")]
-    pub(crate) target_table: String,
+    target_table: String,
     #[serde(default)]
     description: String,
     #[serde(default)]
@@ -37,7 +37,7 @@ pub(crate) struct PipelineConfig {
     source_type: String,
     /// A named connection of the server's configuration.
     #[serde(default = "source")]
-    source_connection: String,
+    pub(crate) source_connection: String,
     source_table: Option<String>,
     source_query: Option<String>,
     #[serde(default = "full")]

@@ -111,6 +111,7 @@ problems! {
     InvalidConfiguration = "422" "`config.invalid` with all broken rules in `errors`, `request.invalid`",
     InvalidSql = "422" "`sql.invalid` with all findings in `errors`, `request.invalid`",
     SourceAway = "502" "`source.unavailable`",
+    Listeners = "503" "`events.full`, `meta_store.unavailable`",
     TargetUsed = "409" "`target.used`",
     InvalidTarget = "422" "`target.invalid`, `request.invalid`",
     TooMany = "429" "`rate.limited`",

@@ -1,6 +1,8 @@
 //! One stream of all that happens to runs.
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -8,20 +10,23 @@ use axum::response::sse::{Event as Message, KeepAlive, Sse};
 use futures_util::stream::{self, Stream, StreamExt};
 use tokio::sync::broadcast::error::RecvError;
 
-use super::documentation::InvalidRequest;
+use super::documentation::{InvalidRequest, Listeners};
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::events::{Event, Joined};
 use crate::query::{Params, Topics};
 
+/// A token may be revoked while its owner listens.
+const LENGTH: Duration = Duration::from_secs(300);
+
 /// What happens to runs, as it happens
 ///
 /// Server-sent events: `run.status` and `run.progress` with the run, `batch.done` with a batch, `pipeline.freshness` when
 /// a pipeline has succeeded. An event is the state at that time; progress comes at most four times a second. Last-Event-ID
-/// goes on where a connection broke off. `reset` says that events were missed: look at the state again.
+/// goes on where a connection broke off, as it does every five minutes. `reset` says that events were missed: look at the state again.
 #[utoipa::path(get, path = "/events", tag = "runs", operation_id = "listen",
     params(Topics, ("last-event-id" = Option<String>, Header, description = "the id of the last event that was heard")),
-    responses((status = 200, description = "until either side ends it", content_type = "text/event-stream"), InvalidRequest))]
+    responses((status = 200, description = "until either side ends it", content_type = "text/event-stream"), InvalidRequest, Listeners))]
 pub(super) async fn listen(
     State(app): State<App>,
     Params(topics): Params<Topics>,
@@ -30,12 +35,17 @@ pub(super) async fn listen(
     let topics = topics.words()?;
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).map(str::to_owned);
     let joined = app.events.join(last).await.ok_or(Error::Internal("nobody tells events"))?;
-    let shutdown = app.shutdown.clone();
+    // Whoever goes on listening shows its token again.
+    let over = {
+        let shutdown = app.shutdown.clone();
+        async move { tokio::time::timeout(LENGTH, shutdown.cancelled()).await.unwrap_or_default() }
+    };
+    let place = Arc::clone(&app.listeners).try_acquire_owned().map_err(|_| Error::TooManyListeners)?;
     let messages = messages(joined).filter_map(move |message| {
         let wanted = message.topic.is_none_or(|topic| topics.contains(&topic));
         async move { wanted.then_some(Ok(message.sse)) }
     });
-    let stream = messages.take_until(async move { shutdown.cancelled().await });
+    let stream = messages.take_until(over).inspect(move |_| _ = &place);
     Ok(Sse::new(stream).keep_alive(KeepAlive::default()))
 }
 

@@ -53,7 +53,7 @@ pub(super) async fn create(
     Body(config): Body<PipelineConfig>,
 ) -> Result<Response> {
     if dry_run {
-        return Ok(Json(pipelines::validate(&app, &actor, config, None).await?).into_response());
+        return Ok(Json(pipelines::forecast(&app, &actor, config).await?).into_response());
     }
     let record = pipelines::create(&app, &actor, config).await?;
     let location = format!("/api/v1/pipelines/{}", record.config.id);

@@ -46,6 +46,25 @@ pub(super) async fn examine(app: &App, config: PipelineConfig, id: PipelineId) -
     Ok(Examined { pipeline, checks })
 }
 
+/// By the rules alone: its source is away, and is not asked again and again.
+pub(super) async fn examine_unasked(app: &App, config: PipelineConfig, id: PipelineId) -> Result<Examined> {
+    let order = config.task_order();
+    let (pipeline, mut checks) = judge(app, config.into_pipeline(id), order).await?;
+    if checks.is_empty() {
+        checks.push(undescribed("it does not answer"));
+    }
+    Ok(Examined { pipeline, checks })
+}
+
+/// By the rules alone, and only for what they say of fields that change.
+pub(super) async fn judged(app: &App, config: PipelineConfig, before: &Pipeline) -> Result<Examined> {
+    let order = config.task_order();
+    let (pipeline, mut checks) = judge(app, config.into_pipeline(before.id), order).await?;
+    let changed = before.differences(&pipeline);
+    checks.retain(|check| changed.iter().any(|field| check.field == format!("/{field}")));
+    Ok(Examined { pipeline, checks })
+}
+
 /// Before it is run: also what a runner sees at source and target.
 pub(super) async fn examine_deeply(
     app: &App,
@@ -107,13 +126,16 @@ async fn ask_source(app: &App, pipeline: &Pipeline) -> Vec<Check> {
         Err(Refused::Sql(findings)) => {
             findings.into_iter().map(|finding| rules::fault(field, finding).into()).collect()
         }
-        Err(Refused::Away(reason)) => {
-            let message = format!(
-                "the query was not described: {reason}\nhint: it is looked at again before every run"
-            );
-            vec![Check::new(Severity::Warning, "source.unavailable", "/source_connection", &message)]
-        }
+        Err(Refused::Away(reason)) => vec![undescribed(&reason)],
     }
+}
+
+pub(super) const AWAY: &str = "source.unavailable";
+
+fn undescribed(reason: &str) -> Check {
+    let message =
+        format!("the query was not described: {reason}\nhint: it is looked at again before every run");
+    Check::new(Severity::Warning, AWAY, "/source_connection", &message)
 }
 
 pub(super) enum Refused {

@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value};
 use uuid::Uuid;
-use vitrina_core::{Pipeline, PipelineId, TargetName};
+use vitrina_core::{Pipeline, PipelineId, Status, TargetName};
 use vitrina_store::{Actor, Change, Error as StoreError, PipelineRecord, PipelineRef};
 
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::extract::read_value;
-use crate::models::{PipelineConfig, TargetConfig, Verdict};
+use crate::models::{Check, PipelineConfig, Severity, TargetConfig, Verdict};
 
 use super::checks;
 
@@ -61,8 +61,13 @@ fn is_race(error: &StoreError) -> bool {
 
 /// What an edit would save, when nothing speaks against it.
 async fn patched(app: &App, before: Pipeline, patch: &Map<String, Value>) -> Result<Pipeline> {
-    let id = before.id;
-    checks::examine(app, merged(before, patch)?, id).await?.sound()
+    let after = merged(before.clone(), patch)?;
+    let settled = after.clone().into_pipeline(before.id);
+    // What does not speak of source or target may change although these are broken: above all, a pipeline is disabled.
+    if before.edit(&settled, Status::Running).is_ok() {
+        return checks::judged(app, after, &before).await?.sound();
+    }
+    checks::examine(app, after, before.id).await?.sound()
 }
 
 fn merged(before: Pipeline, patch: &Map<String, Value>) -> Result<PipelineConfig> {
@@ -94,10 +99,21 @@ pub(crate) async fn validate(
     config: PipelineConfig,
     target: Option<TargetConfig>,
 ) -> Result<Verdict> {
-    let name = config.target_table.parse::<TargetName>();
+    let name = config.clone().into_pipeline(new_id()).effective_target().parse::<TargetName>();
     // A name that is none is found by the rules.
     let target = target.zip(name.ok()).map(|(target, name)| target.into_target(&name));
     Ok(checks::examine_deeply(app, actor, config, target, new_id()).await?.into())
+}
+
+/// What creating it would find.
+pub(crate) async fn forecast(app: &App, actor: &Actor, config: PipelineConfig) -> Result<Verdict> {
+    let taken = app.store.pipeline(&PipelineRef::Name(config.name.clone())).await.is_ok();
+    let message = format!("a pipeline named {:?} exists already", config.name);
+    let mut checks = checks::examine_deeply(app, actor, config, None, new_id()).await?;
+    if taken {
+        checks.push(Check::new(Severity::Error, "pipeline.name_taken", "/name", &message));
+    }
+    Ok(checks.into())
 }
 
 /// A saved one, with what a patch would change in it.

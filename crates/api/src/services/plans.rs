@@ -23,6 +23,8 @@ struct Draft {
     planned: Vec<PlannedChange>,
     changes: Vec<Change>,
     checks: Vec<Check>,
+    /// Sources that did not answer: they are not asked for every pipeline.
+    away: BTreeSet<String>,
 }
 
 /// What is there.
@@ -166,12 +168,21 @@ impl Draft {
         config.enabled = config.enabled.or(Some(before.is_none_or(|record| record.config.enabled)));
         let id = before.map_or_else(|| PipelineId(Uuid::now_v7()), |record| record.config.id);
         let old = before.map(|record| written(&PipelineConfig::from(record.config.clone())));
-        let fields = differences(old.as_ref(), &written(&config));
+        // In the order of its steps, however the file lists them.
+        let settled = PipelineConfig::from(config.clone().into_pipeline(id));
+        let fields = differences(old.as_ref(), &written(&settled));
         if before.is_some() && fields.is_empty() {
             return Ok(());
         }
         let name = config.name.clone();
-        let examined = checks::examine(app, config, id).await?;
+        let source = config.source_connection.clone();
+        let examined = match self.away.contains(&source) {
+            true => checks::examine_unasked(app, config, id).await?,
+            false => checks::examine(app, config, id).await?,
+        };
+        if examined.checks.iter().any(|check| check.code == checks::AWAY) {
+            self.away.insert(source);
+        }
         let spoken = examined.checks.into_iter().filter(|check| check.severity != Severity::Ok);
         self.checks.extend(
             spoken.map(|check| Check { field: format!("/pipelines/{place}{}", check.field), ..check }),

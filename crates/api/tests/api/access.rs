@@ -260,3 +260,12 @@ async fn the_documentation_is_a_page_of_its_own_without_scripts() {
     }
     assert!(!page.contains("<script") && !page.contains("http://") && !page.contains("https://"));
 }
+
+#[tokio::test]
+async fn a_closed_server_stays_closed_when_its_last_token_is_revoked() {
+    let app = App::start_with(Some(ADMIN)).await;
+    app.get("/pipelines").await.assert(200);
+    app.store.revoke_token("admin").await.unwrap();
+    send(app.anonymous(Method::GET, "/pipelines")).await.assert_problem(401, "access.unauthorized");
+    app.get("/pipelines").await.assert_problem(401, "access.unauthorized");
+}

@@ -70,10 +70,8 @@ impl Answer {
 }
 
 pub(crate) fn settings(listen: &str, admin_token: Option<&str>) -> ApiSettings {
-    let cinema = SourceConnection {
-        url: "postgres://reader@localhost/cinema".into(),
-        allowed_schemas: vec!["content".to_owned(), "ugc".to_owned()],
-    };
+    let schemas = vec!["content".to_owned(), "ugc".to_owned()];
+    let cinema = SourceConnection::new("postgres://reader@localhost/cinema".into(), schemas);
     ApiSettings {
         listen: listen.parse().unwrap(),
         allowed_targets: Default::default(),

@@ -262,3 +262,24 @@ async fn a_python_task_that_no_living_runner_knows_is_told_before_it_is_waited_f
     app.store.announce(&runner, 1).await.unwrap();
     assert!(!told().await);
 }
+
+#[tokio::test]
+async fn a_pipeline_whose_source_is_broken_can_still_be_disabled_and_slowed_down() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    app.database.execute("drop table content.film_work").await;
+    app.patch(FILMS, "*", &json!({"enabled": false, "schedule_interval": "1h"})).await.assert(200);
+    app.patch(FILMS, "*", &json!({"batch_size": 0})).await.assert_problem(422, "pipeline.invalid");
+    app.patch(FILMS, "*", &json!({"mode": "full", "read": "keyset"}))
+        .await
+        .assert_problem(422, "pipeline.invalid");
+}
+
+#[tokio::test]
+async fn a_dry_run_knows_that_a_name_is_taken() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let body = json!({"name": "films", "target_table": "analytics.film_dim", "source_query": QUERY});
+    let verdict = app.post_json("/pipelines?dry_run=true", &body).await.assert(200).body;
+    assert_eq!(verdict["ok"], false, "{verdict}");
+}

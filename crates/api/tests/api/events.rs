@@ -143,3 +143,21 @@ async fn a_stopping_server_ends_the_stream() {
     app.shutdown.cancel();
     assert_eq!(listener.next().await, None);
 }
+
+#[tokio::test]
+async fn who_begins_to_listen_during_a_run_hears_what_is_new_and_nothing_older() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    app.run("films").await;
+    let claim = app.claim().await;
+    app.commit_batch(&claim).await;
+    let old: i64 = app.database.value("select max(id) from etl.etl_batches").await;
+    let mut listener = Listener::at(&app, "/events?topics=batch.done", None).await;
+    app.database
+        .execute("insert into etl.etl_batches (run_id, pipeline_id, token, rows_read, rows_inserted, rows_updated, rows_unchanged, rows_deleted, rows_rejected, bytes, read_ms, transform_ms, write_ms)
+                  select run_id, pipeline_id, token, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0 from etl.etl_batches; update etl.etl_runs set batches = batches + 1")
+        .await;
+    let heard = listener.next().await.unwrap();
+    assert!(heard.data["batch"]["id"].as_i64().unwrap() > old, "{heard:?}");
+    assert_eq!(heard.data["batch"]["rows_read"], 9);
+}

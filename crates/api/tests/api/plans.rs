@@ -231,3 +231,49 @@ async fn the_schema_of_files_is_published() {
     }
     assert!(!schema.to_string().contains("#/components/"));
 }
+
+#[tokio::test]
+async fn a_source_that_is_away_is_asked_once_for_a_whole_plan_and_keeps_nobody_from_applying() {
+    let app = App::start_away().await;
+    let pipelines: Vec<Value> = (0..20)
+        .map(|number| json!({"name": format!("p{number}"), "target_table": "analytics.film_dim", "source_query": QUERY}))
+        .collect();
+    let files = json!({"pipelines": pipelines});
+    let plan = app.plan(&files).await;
+    assert_eq!((plan["ok"].as_bool(), plan["checks"].as_array().unwrap().len()), (Some(true), 20));
+    app.apply(&files, &plan["hash"]).await.assert(200);
+}
+
+#[tokio::test]
+async fn tasks_may_stand_in_any_order_in_a_file() {
+    let app = App::start().await;
+    let tasks = json!([{"order_index": 2, "task_type": "PYTHON", "body": "clean"}, {"order_index": 1, "task_type": "SQL", "body": QUERY}]);
+    let files =
+        json!({"pipelines": [{"name": "planned", "target_table": "analytics.film_dim", "tasks": tasks}]});
+    app.settle(&files).await;
+    assert_eq!(app.plan(&files).await["changes"], json!([]));
+}
+
+#[tokio::test]
+async fn changes_that_cross_each_other_end_well_or_are_told_to_try_again() {
+    let app = App::start().await;
+    app.settle(&files()).await;
+    let mut calls = JoinSet::new();
+    for round in 0..12 {
+        let request = match round % 3 {
+            0 => app
+                .request(reqwest::Method::PUT, "/targets/analytics.film_dim")
+                .json(&json!({"key": ["id"], "create_if_missing": round % 2 == 0})),
+            1 => app
+                .request(reqwest::Method::POST, "/pipelines/films/update-config")
+                .json(&json!({"batch_size": round})),
+            _ => app
+                .request(reqwest::Method::POST, "/apply")
+                .json(&json!({"configuration": {"prune": true}, "plan_hash": "x"})),
+        };
+        calls.spawn(async move { send(request).await.status.as_u16() });
+    }
+    for status in calls.join_all().await {
+        assert!([200, 201, 409, 412, 503].contains(&status), "{status}");
+    }
+}

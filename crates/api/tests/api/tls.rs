@@ -39,6 +39,16 @@ async fn a_server_with_a_certificate_speaks_https_and_nothing_else() {
     let stranger = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
     stranger.get(format!("https://{address}/health/live")).send().await.expect_err("an unknown certificate");
     client.get(format!("http://{address}/health/live")).send().await.expect_err("no HTTP here");
+    // Nor do greetings that fail keep the next ones from being answered.
+    for _ in 0..3 {
+        drop(tokio::net::TcpStream::connect(address).await.unwrap());
+        let fresh = reqwest::Client::builder()
+            .no_proxy()
+            .tls_certs_only([Certificate::from_pem(pem.as_bytes()).unwrap()]);
+        let answer =
+            fresh.build().unwrap().get(format!("https://{address}/health/live")).send().await.unwrap();
+        assert_eq!(answer.status(), 200);
+    }
 }
 
 #[tokio::test]

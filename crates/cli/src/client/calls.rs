@@ -8,6 +8,9 @@ use uuid::Uuid;
 
 use super::{Answer, Client, Error, PATIENCE, Result, documents::*};
 
+/// For calls that look at many queries.
+const LONG: Duration = Duration::from_secs(300);
+
 impl Client {
     /// All of them, whatever number of pages that takes.
     pub(crate) async fn pipelines(&self) -> Result<Answer<Page<Pipeline>>> {
@@ -51,16 +54,16 @@ impl Client {
 
     /// `{pipeline, target?}`
     pub(crate) async fn validate_unsaved(&self, question: &Value) -> Result<Answer<Verdict>> {
-        self.ask(self.request(Method::POST, &["validate"]).json(question)).await
+        self.ask(self.request(Method::POST, &["validate"]).json(question).timeout(LONG)).await
     }
 
     pub(crate) async fn plan(&self, configuration: &Value) -> Result<Answer<Plan>> {
-        self.ask(self.request(Method::POST, &["plan"]).json(configuration)).await
+        self.ask(self.request(Method::POST, &["plan"]).json(configuration).timeout(LONG)).await
     }
 
     pub(crate) async fn apply(&self, configuration: Value, plan_hash: &str) -> Result<Answer<Applied>> {
         let order = serde_json::json!({"configuration": configuration, "plan_hash": plan_hash});
-        self.ask(self.request(Method::POST, &["apply"]).json(&order)).await
+        self.ask(self.request(Method::POST, &["apply"]).json(&order).timeout(LONG)).await
     }
 
     pub(crate) async fn export(&self) -> Result<Value> {

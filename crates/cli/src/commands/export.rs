@@ -79,6 +79,14 @@ fn write(chosen: &Value, directory: &Path, force: bool) -> Result<()> {
     if !targets.is_empty() {
         files.push((directory.join("targets.yaml"), document(targets, Vec::new())));
     }
+    // Some file systems do not tell capitals from small letters.
+    let mut seen = BTreeSet::new();
+    if let Some((twice, _)) =
+        files.iter().find(|(path, _)| !seen.insert(path.to_string_lossy().to_lowercase()))
+    {
+        let hint = "export without --to, into one document";
+        return Err(Exit::Usage.fault(format!("two files would be called {}\nhint: {hint}", twice.display())));
+    }
     if let Some((taken, _)) = files.iter().find(|(path, _)| !force && path.exists()) {
         return Err(Exit::Usage
             .fault(format!("{} is there already\nhint: add --force to overwrite it", taken.display())));

@@ -22,10 +22,19 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let is_path =
         |what: &String| what.ends_with(".yaml") || what.ends_with(".yml") || Path::new(what).exists();
-    match args.what.as_slice() {
-        [pipeline] if !is_path(pipeline) => saved(pipeline, context).await,
-        paths => files(&paths.iter().map(PathBuf::from).collect::<Vec<_>>(), context).await,
+    let (paths, names): (Vec<&String>, Vec<&String>) = args.what.iter().partition(|what| is_path(what));
+    let mut exit = Exit::Done;
+    for name in names {
+        exit = worse(exit, saved(name, context).await?);
     }
+    if !paths.is_empty() {
+        exit = worse(exit, files(&paths.into_iter().map(PathBuf::from).collect::<Vec<_>>(), context).await?);
+    }
+    Ok(exit)
+}
+
+fn worse(one: Exit, other: Exit) -> Exit {
+    if one == Exit::Done { other } else { one }
 }
 
 async fn saved(pipeline: &str, context: &Context) -> Result<Exit> {
@@ -45,7 +54,8 @@ async fn files(paths: &[PathBuf], context: &Context) -> Result<Exit> {
     if plan.ok {
         checks.clear();
         for (place, question) in files.questions() {
-            let Verdict { checks: found, .. } = client.validate_unsaved(&question).await?.known;
+            let verdict = client.validate_unsaved(&question).await.map_err(|error| files.explain(error))?;
+            let Verdict { checks: found, .. } = verdict.known;
             checks.extend(
                 found
                     .into_iter()

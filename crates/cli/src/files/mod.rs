@@ -100,8 +100,10 @@ impl Files {
     /// Each pipeline with the description of its target, as POST /validate takes them.
     pub(crate) fn questions(&self) -> impl Iterator<Item = (usize, Value)> {
         self.pipelines.iter().enumerate().map(|(place, pipeline)| {
-            let target =
-                self.targets.iter().find(|target| target.get("name") == pipeline.get("target_table"));
+            let tasks = pipeline.get("tasks").and_then(Value::as_array);
+            let of_last_task = tasks.and_then(|tasks| tasks.last()?.get("target_table"));
+            let name = of_last_task.filter(|name| name.is_string()).or_else(|| pipeline.get("target_table"));
+            let target = self.targets.iter().find(|target| target.get("name") == name);
             let mut target = target.cloned();
             target.as_mut().map(|target| target.remove("name"));
             (place, json!({"pipeline": pipeline, "target": target}))

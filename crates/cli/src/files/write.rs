@@ -51,7 +51,10 @@ fn ordered(value: &Value) -> Yaml {
 /// A pipeline's name as the name of a file.
 pub(crate) fn file_name(name: &str) -> String {
     // Names hold letters, digits, `_`, `-` and `.`; one that begins with a dot would be hidden.
-    format!("{}.yaml", name.trim_start_matches('.'))
+    match name.starts_with('.') {
+        true => format!("_{name}.yaml"),
+        false => format!("{name}.yaml"),
+    }
 }
 
 #[cfg(test)]

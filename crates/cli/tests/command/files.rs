@@ -168,3 +168,14 @@ async fn connections_are_listed_without_secrets_and_tested_by_a_runner() {
     let error = place.vitrina(&["conn", "test", "nowhere"], FILMS, SQL).refuses(2);
     assert!(error.contains("`vitrina conn list`"), "{error}");
 }
+
+#[tokio::test]
+async fn files_that_would_overwrite_each_other_are_not_exported() {
+    let place = Place::new().await;
+    let two = "pipelines:\n  - {name: Films, source_connection: cinema, target_table: analytics.film, source_query: select id from content.film}
+  - {name: films, source_connection: cinema, target_table: analytics.film, source_query: select id from content.film}";
+    place.vitrina(&["apply", ".", "--yes"], two, SQL).ends(0);
+    let error = place.vitrina(&["export", "--to", "out"], two, SQL).refuses(2);
+    assert!(error.contains("two files would be called"), "{error}");
+    place.vitrina(&["validate", "Films", "films"], two, SQL).ends(0);
+}

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use uuid::Uuid;
-use vitrina_core::{Error, Result};
+use vitrina_core::{Error, Remedy, Result};
 use vitrina_store::{Store, TakenRequest};
 
 use crate::RunnerSettings;
@@ -21,6 +21,8 @@ use crate::RunnerSettings;
 /// How many are worked on at a time, beside the runs.
 const AT_A_TIME: usize = 4;
 const LEASE: Duration = Duration::from_secs(30);
+/// Whoever asks waits less.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What every kind needs.
 #[derive(Debug, Clone)]
@@ -64,10 +66,15 @@ impl Requests {
 async fn serve(desk: Desk, taken: TakenRequest) {
     tracing::info!(request = %taken.id, kind = taken.kind, "took a request");
     let answered = tokio::select! {
-        answered = answer(&desk, &taken) => answered,
+        answered = timeout(PATIENCE, answer(&desk, &taken)) => answered.unwrap_or_else(|_| Err(too_long())),
         // Somebody else has it by now.
         () = kept(&desk.store, &taken) => return,
     };
+    // Nobody waits for these: what may pass is tried again when the lease has expired, by whoever comes first.
+    if taken.kind == "forget" && answered.as_ref().is_err_and(|error| error.remedy != Remedy::ReportBug) {
+        tracing::warn!(request = %taken.id, "what a deleted pipeline has left cannot be removed now; it is tried again");
+        return;
+    }
     let answered = answered.map_err(|error| {
         tracing::warn!(request = %taken.id, kind = taken.kind, %error, "a request cannot be answered");
         (error.code, error.to_string())
@@ -101,6 +108,10 @@ async fn kept(store: &Store, taken: &TakenRequest) {
             }
         }
     }
+}
+
+fn too_long() -> Error {
+    Error::retry("request.too_long", "it took too long to look")
 }
 
 fn unreadable(error: &serde_json::Error) -> Error {
