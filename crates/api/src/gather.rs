@@ -1,10 +1,12 @@
 //! Many callers, one look. Whoever asks while a look is under way is served by the next one, together with all who have
 //! asked by then. So every answer is as new as its call, however many there are, and the meta-store is asked once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 use vitrina_store::Error as StoreError;
 
@@ -40,6 +42,9 @@ impl<K, V> Gather<K, V> {
     }
 }
 
+/// Looks under way at a time: while one waits for the meta-store's answer, the next can already be asked.
+const AT_A_TIME: usize = 2;
+
 /// A place to ask, and the work behind it, which ends with the last clone. `look` answers all it finds of the keys.
 pub(crate) fn gather<K, V, F, L>(look: L) -> (Gather<K, V>, impl Future<Output = ()>)
 where
@@ -50,19 +55,36 @@ where
 {
     let (sender, mut asked) = mpsc::unbounded_channel::<Asked<K, V>>();
     let work = async move {
-        let mut waiting = Vec::new();
-        while asked.recv_many(&mut waiting, usize::MAX).await > 0 {
-            let callers = std::mem::take(&mut waiting);
-            let keys: std::collections::HashSet<K> = callers.iter().map(|asked| asked.key.clone()).collect();
-            let found = look(keys.into_iter().collect()).await.map_err(Arc::new);
-            for Asked { key, answer } in callers {
-                let value = found.as_ref().map(|found| found.get(&key).cloned()).map_err(Arc::clone);
-                // Whoever has gone away needs no answer.
-                let _ = answer.send(value);
+        let (mut waiting, mut looks) = (Vec::new(), FuturesUnordered::new());
+        loop {
+            tokio::select! {
+                count = asked.recv_many(&mut waiting, usize::MAX), if looks.len() < AT_A_TIME => {
+                    if count == 0 {
+                        return;
+                    }
+                    looks.push(serve(std::mem::take(&mut waiting), &look));
+                }
+                Some(()) = looks.next() => {}
             }
         }
     };
     (Gather(sender), work)
+}
+
+/// One look, for all who have asked by now.
+async fn serve<K, V, F>(callers: Vec<Asked<K, V>>, look: &impl Fn(Vec<K>) -> F)
+where
+    K: Eq + Hash + Clone,
+    V: Clone,
+    F: Future<Output = std::result::Result<HashMap<K, V>, StoreError>>,
+{
+    let keys: HashSet<K> = callers.iter().map(|asked| asked.key.clone()).collect();
+    let found = look(keys.into_iter().collect()).await.map_err(Arc::new);
+    for Asked { key, answer } in callers {
+        let value = found.as_ref().map(|found| found.get(&key).cloned()).map_err(Arc::clone);
+        // Whoever has gone away needs no answer.
+        let _ = answer.send(value);
+    }
 }
 
 #[cfg(test)]
@@ -96,27 +118,31 @@ mod tests {
             let gather = gather.clone();
             async move { (key, gather.get(key).await.expect("an answer")) }
         };
-        tasks.spawn(ask(1));
-        while looks.load(Ordering::SeqCst) == 0 {
-            tokio::task::yield_now().await;
+        // As many looks as there may be at a time.
+        for look in 1..=AT_A_TIME {
+            tasks.spawn(ask(1));
+            while looks.load(Ordering::SeqCst) < look {
+                tokio::task::yield_now().await;
+            }
         }
         for key in [1, 2, 2, 3, 100] {
             tasks.spawn(ask(key));
         }
-        // All of them have asked while the first look is under way.
+        // All of them have asked while these are under way.
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }
         gate.add_permits(10);
         let mut answers = Vec::new();
-        for _ in 0..6 {
+        for _ in 0..7 {
             answers.push(tasks.join_next().await.expect("an answer").expect("no panic"));
         }
         answers.sort_unstable();
+        let last = Some(AT_A_TIME + 1);
         assert_eq!(
             answers,
-            [(1, Some(1)), (1, Some(2)), (2, Some(2)), (2, Some(2)), (3, Some(2)), (100, None)]
+            [(1, Some(1)), (1, Some(2)), (1, last), (2, last), (2, last), (3, last), (100, None)]
         );
-        assert_eq!(looks.load(Ordering::SeqCst), 2);
+        assert_eq!(looks.load(Ordering::SeqCst), AT_A_TIME + 1);
     }
 }

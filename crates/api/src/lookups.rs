@@ -1,7 +1,8 @@
 //! The looks that pollers ask for again and again, each shared by all who ask at the same time.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
@@ -29,8 +30,8 @@ pub(crate) struct Lookups {
 impl Lookups {
     /// The looks themselves are tasks of `background`.
     pub(crate) fn start(store: &Store, background: &mut JoinSet<()>) -> Self {
-        let own = store.clone();
-        let (tokens, work) = gather(move |digests| owners(own.clone(), digests));
+        let (own, used) = (store.clone(), Arc::new(Used::default()));
+        let (tokens, work) = gather(move |digests| owners(own.clone(), Arc::clone(&used), digests));
         background.spawn(work);
         let own = store.clone();
         let (pipelines, work) = gather(move |references| records(own.clone(), references));
@@ -56,8 +57,34 @@ impl Lookups {
     }
 }
 
-async fn owners(store: Store, digests: Vec<Vec<u8>>) -> Result<HashMap<Vec<u8>, TokenInfo>, StoreError> {
-    Ok(store.token_owners(&digests).await?.into_iter().collect())
+/// When the use of a token was noted last: one that is used all the time is not written all the time.
+#[derive(Debug, Default)]
+struct Used(Mutex<HashMap<Vec<u8>, Instant>>);
+
+const NOTED_EVERY: Duration = Duration::from_secs(60);
+
+impl Used {
+    fn unnoted(&self, owners: &[(Vec<u8>, TokenInfo)]) -> Vec<Vec<u8>> {
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.retain(|_, at| at.elapsed() < NOTED_EVERY);
+        let new = owners.iter().map(|(digest, _)| digest).filter(|digest| !noted.contains_key(*digest));
+        let new: Vec<Vec<u8>> = new.cloned().collect();
+        noted.extend(new.iter().map(|digest| (digest.clone(), Instant::now())));
+        new
+    }
+}
+
+async fn owners(
+    store: Store,
+    used: Arc<Used>,
+    digests: Vec<Vec<u8>>,
+) -> Result<HashMap<Vec<u8>, TokenInfo>, StoreError> {
+    let owners = store.token_owners(&digests).await?;
+    let unnoted = used.unnoted(&owners);
+    if !unnoted.is_empty() {
+        store.note_use(&unnoted).await?;
+    }
+    Ok(owners.into_iter().collect())
 }
 
 async fn records(
