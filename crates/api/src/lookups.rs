@@ -115,11 +115,11 @@ async fn page(store: &Store, choice: &PipelineChoice) -> Result<Bytes, StoreErro
     let limit = choice.limit.unwrap_or(i64::MAX - 1);
     let rows = usize::try_from(limit).unwrap_or(usize::MAX);
     let one_more = PipelineChoice { limit: Some(limit + 1), ..choice.clone() };
-    let mut listed = store.pipelines(&one_more).await?;
+    let mut listed = store.listings(&one_more).await?;
     let more = listed.len() > rows;
     listed.truncate(rows);
     let last = listed.last().filter(|_| more);
-    let next_cursor = last.map(|(key, record)| pipeline_cursor(key, &record.config.name));
-    let items = listed.into_iter().map(|(_, record)| PipelineSummary::from(record)).collect();
+    let next_cursor = last.map(|last| pipeline_cursor(&last.key, &last.name));
+    let items = listed.into_iter().map(PipelineSummary::from).collect();
     Ok(Bytes::from(serde_json::to_vec(&Page { items, next_cursor })?))
 }

@@ -88,7 +88,7 @@ pub(crate) const EFFECTIVE_TARGET: &str =
                 order by k.order_index desc limit 1), p.target_table)";
 
 /// A pipeline as one JSON document: its columns, its plan, the open run's cancel flag, its last run.
-fn as_document() -> String {
+pub(crate) fn as_document() -> String {
     format!(
         "to_jsonb(p)
          || (select jsonb_build_object('as_of', s.as_of,
@@ -103,76 +103,7 @@ fn as_document() -> String {
     )
 }
 
-/// Which pipelines are meant, in which order, and from where on; all of them by name when nothing is given.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct PipelineChoice {
-    pub status: Option<Status>,
-    /// Part of a name or of a description, in any case.
-    pub q: Option<String>,
-    pub tag: Option<String>,
-    pub target: Option<String>,
-    pub order: PipelineOrder,
-    pub descending: bool,
-    /// The sort key and name of the last pipeline of the page before.
-    pub after: Option<(String, String)>,
-    pub limit: Option<i64>,
-}
-
-/// What a list of pipelines is sorted by.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum PipelineOrder {
-    #[default]
-    Name,
-    Status,
-    UpdatedAt,
-    /// When its newest run was asked for.
-    LastRunAt,
-}
-
-impl PipelineOrder {
-    /// Text whose order under "C" is the order.
-    const fn key(self) -> &'static str {
-        match self {
-            Self::Name => "p.name",
-            Self::Status => "p.status",
-            Self::UpdatedAt => "to_char(p.updated_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')",
-            Self::LastRunAt => {
-                "coalesce((select to_char(max(r.requested_at) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')
-                             from etl.etl_runs r where r.pipeline_id = p.id), '')"
-            }
-        }
-    }
-}
-
 impl Store {
-    /// The pipelines of a choice, each with its sort key.
-    pub async fn pipelines(&self, choice: &PipelineChoice) -> Result<Vec<(String, PipelineRecord)>> {
-        let (before, direction) = if choice.descending { ("<", "desc") } else { (">", "asc") };
-        let sql = format!(
-            "select k.key, {document} from etl.etl_pipelines p cross join lateral (
-                    select {key} as key, {EFFECTIVE_TARGET} as target) k
-              where ($1::text is null or p.status = $1)
-                and ($2::text is null or position(lower($2) in lower(p.name || ' ' || p.description)) > 0)
-                and ($3::text is null or $3 = any(p.tags))
-                and ($4::text is null or k.target = $4)
-                and ($5::text is null or (k.key collate \"C\", p.name collate \"C\") {before} ($5, $6))
-              order by k.key collate \"C\" {direction}, p.name collate \"C\" {direction} limit $7",
-            document = as_document(),
-            key = choice.order.key(),
-        );
-        let rows: Vec<(String, Json<PipelineRecord>)> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
-            .bind(choice.status.map(Status::as_str))
-            .bind(&choice.q)
-            .bind(&choice.tag)
-            .bind(&choice.target)
-            .bind(choice.after.as_ref().map(|after| &after.0))
-            .bind(choice.after.as_ref().map(|after| &after.1))
-            .bind(choice.limit)
-            .fetch_all(&self.pool)
-            .await?;
-        Ok(rows.into_iter().map(|(key, Json(record))| (key, record)).collect())
-    }
-
     /// Many at once, in any order: one look serves many callers.
     pub async fn pipelines_of(&self, references: &[PipelineRef]) -> Result<Vec<PipelineRecord>> {
         let sql = format!(

@@ -5,7 +5,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 use vitrina_core::{Capture, FirstLoad, Mode, PipelineKind, ReadBy, Status};
-use vitrina_store::PipelineRecord;
+use vitrina_store::{PipelineListing, PipelineRecord};
 
 use super::{Run, Task, Watch, words};
 
@@ -56,9 +56,40 @@ pub(crate) struct Freshness {
 
 impl From<&PipelineRecord> for Freshness {
     fn from(record: &PipelineRecord) -> Self {
-        let (lag_seconds, limit_seconds) = (record.lag_seconds, record.config.freshness_limit_seconds);
+        Self::new(record.as_of, record.lag_seconds, record.config.freshness_limit_seconds)
+    }
+}
+
+impl Freshness {
+    fn new(as_of: Option<Timestamp>, lag_seconds: Option<f64>, limit_seconds: Option<i64>) -> Self {
         let late = lag_seconds.zip(limit_seconds).map(|(lag, limit)| lag > limit as f64);
-        Self { as_of: record.as_of, lag_seconds, limit_seconds, late }
+        Self { as_of, lag_seconds, limit_seconds, late }
+    }
+}
+
+impl From<PipelineListing> for PipelineSummary {
+    fn from(listed: PipelineListing) -> Self {
+        let freshness = Freshness::new(listed.as_of, listed.lag_seconds, listed.freshness_limit_seconds);
+        Self {
+            id: listed.id.0,
+            target: listed.target,
+            name: listed.name,
+            description: listed.description,
+            tags: listed.tags,
+            kind: listed.kind,
+            status: listed.status,
+            enabled: listed.enabled,
+            mode: listed.mode,
+            schedule_interval: listed.schedule_interval,
+            next_run_at: listed.next_run_at,
+            schedule_error: listed.schedule_error,
+            active_run: listed.run_id.map(|run| run.0),
+            last_run: listed.last_run.map(Run::from),
+            freshness,
+            version: listed.version,
+            created_at: listed.created_at,
+            updated_at: listed.updated_at,
+        }
     }
 }
 

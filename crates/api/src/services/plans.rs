@@ -80,7 +80,7 @@ async fn present(app: &App) -> Result<Present> {
     let pipelines = app.store.pipelines(&PipelineChoice::default()).await?;
     let targets = app.store.targets().await?;
     Ok(Present {
-        pipelines: pipelines.into_iter().map(|(_, record)| (record.config.name.clone(), record)).collect(),
+        pipelines: pipelines.into_iter().map(|record| (record.config.name.clone(), record)).collect(),
         targets: targets.into_iter().map(|record| (record.target.name.clone(), record)).collect(),
     })
 }

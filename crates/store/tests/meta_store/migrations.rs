@@ -70,7 +70,7 @@ async fn a_filled_database_keeps_its_rows_through_every_migration() {
         store.migrate().await.unwrap();
         let kept = store.pipelines(&PipelineChoice::default()).await.unwrap();
         assert_eq!(kept.len(), 1, "after the first {applied}");
-        let kept = &kept[0].1;
+        let kept = &kept[0];
         assert_eq!(kept.config.name, "kept");
         let rejects = store.rejects(kept.config.id, &RejectChoice::default(), None, 9).await.unwrap();
         assert_eq!(rejects.len(), usize::from(applied >= RUNS), "after the first {applied}");

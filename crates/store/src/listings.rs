@@ -1,0 +1,202 @@
+//! Lists of pipelines: which are meant, in which order, and from where on.
+
+use jiff::Timestamp;
+use sqlx::FromRow;
+use sqlx::postgres::PgArguments;
+use sqlx::query::QueryAs;
+use sqlx::types::Json;
+use uuid::Uuid;
+use vitrina_core::{Mode, PipelineId, PipelineKind, RunId, Status};
+
+use crate::pipelines::{EFFECTIVE_TARGET, as_document};
+use crate::runs::RUN_AS_DOCUMENT;
+use crate::{Error, PipelineRecord, Result, RunRecord, Store};
+
+/// Which pipelines are meant, in which order, and from where on; all of them by name when nothing is given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct PipelineChoice {
+    pub status: Option<Status>,
+    /// Part of a name or of a description, in any case.
+    pub q: Option<String>,
+    pub tag: Option<String>,
+    pub target: Option<String>,
+    pub order: PipelineOrder,
+    pub descending: bool,
+    /// The sort key and name of the last pipeline of the page before.
+    pub after: Option<(String, String)>,
+    pub limit: Option<i64>,
+}
+
+/// What a list of pipelines is sorted by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum PipelineOrder {
+    #[default]
+    Name,
+    Status,
+    UpdatedAt,
+    /// When its newest run was asked for.
+    LastRunAt,
+}
+
+impl PipelineOrder {
+    /// Text whose order under "C" is the order.
+    const fn key(self) -> &'static str {
+        match self {
+            Self::Name => "p.name",
+            Self::Status => "p.status",
+            Self::UpdatedAt => "to_char(p.updated_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')",
+            Self::LastRunAt => {
+                "coalesce((select to_char(max(r.requested_at) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')
+                             from etl.etl_runs r where r.pipeline_id = p.id), '')"
+            }
+        }
+    }
+}
+
+/// A pipeline as a list shows it: read column by column, because lists are asked for all the time.
+#[derive(Debug, Clone)]
+pub struct PipelineListing {
+    /// What the list is sorted by.
+    pub key: String,
+    pub id: PipelineId,
+    pub name: String,
+    pub description: String,
+    pub tags: Vec<String>,
+    pub kind: PipelineKind,
+    pub status: Status,
+    pub enabled: bool,
+    pub mode: Mode,
+    /// Where the rows go: the last task's own target, else the pipeline's.
+    pub target: String,
+    pub schedule_interval: Option<String>,
+    pub next_run_at: Option<Timestamp>,
+    pub schedule_error: Option<String>,
+    pub run_id: Option<RunId>,
+    pub last_run: Option<RunRecord>,
+    pub freshness_limit_seconds: Option<i64>,
+    pub as_of: Option<Timestamp>,
+    pub lag_seconds: Option<f64>,
+    pub version: i64,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+#[derive(Debug, FromRow)]
+struct Listed {
+    key: String,
+    id: Uuid,
+    name: String,
+    description: String,
+    tags: Vec<String>,
+    kind: String,
+    status: String,
+    enabled: bool,
+    mode: String,
+    target: String,
+    schedule_interval: Option<String>,
+    next_run_at: Option<i64>,
+    schedule_error: Option<String>,
+    run_id: Option<Uuid>,
+    last_run: Option<Json<RunRecord>>,
+    freshness_limit_seconds: Option<i64>,
+    as_of: Option<i64>,
+    lag_seconds: Option<f64>,
+    version: i64,
+    created_at: i64,
+    updated_at: i64,
+}
+
+/// Times in microseconds.
+fn columns() -> String {
+    let micros = |column: &str| format!("(extract(epoch from {column}) * 1000000)::bigint");
+    let as_of = "(select s.as_of from etl.etl_state s where s.pipeline_id = p.id)";
+    format!(
+        "k.key, p.id, p.name, p.description, p.tags, p.type as kind, p.status, p.enabled, p.mode, k.target,
+         p.schedule_interval, {next_run_at} as next_run_at, p.schedule_error, p.run_id,
+         (select {RUN_AS_DOCUMENT} from etl.etl_runs r where r.pipeline_id = p.id order by r.requested_at desc limit 1) as last_run,
+         p.freshness_limit_seconds, {as_of_micros} as as_of,
+         greatest(0, extract(epoch from clock_timestamp() - {as_of}))::float8 as lag_seconds,
+         p.version, {created_at} as created_at, {updated_at} as updated_at",
+        next_run_at = micros("p.next_run_at"),
+        as_of_micros = micros(as_of),
+        created_at = micros("p.created_at"),
+        updated_at = micros("p.updated_at"),
+    )
+}
+
+impl Store {
+    /// A page of a list.
+    pub async fn listings(&self, choice: &PipelineChoice) -> Result<Vec<PipelineListing>> {
+        let sql = select(choice, &columns());
+        let rows: Vec<Listed> =
+            bound(sqlx::query_as(sqlx::AssertSqlSafe(sql)), choice).fetch_all(&self.pool).await?;
+        rows.into_iter().map(PipelineListing::try_from).collect()
+    }
+
+    /// The pipelines of a choice with all of their configuration.
+    pub async fn pipelines(&self, choice: &PipelineChoice) -> Result<Vec<PipelineRecord>> {
+        let sql = select(choice, &as_document());
+        let rows: Vec<(Json<PipelineRecord>,)> =
+            bound(sqlx::query_as(sqlx::AssertSqlSafe(sql)), choice).fetch_all(&self.pool).await?;
+        Ok(rows.into_iter().map(|(Json(record),)| record).collect())
+    }
+}
+
+fn select(choice: &PipelineChoice, what: &str) -> String {
+    let (before, direction) = if choice.descending { ("<", "desc") } else { (">", "asc") };
+    format!(
+        "select {what} from etl.etl_pipelines p cross join lateral (
+                select {key} as key, {EFFECTIVE_TARGET} as target) k
+          where ($1::text is null or p.status = $1)
+            and ($2::text is null or position(lower($2) in lower(p.name || ' ' || p.description)) > 0)
+            and ($3::text is null or $3 = any(p.tags))
+            and ($4::text is null or k.target = $4)
+            and ($5::text is null or (k.key collate \"C\", p.name collate \"C\") {before} ($5, $6))
+          order by k.key collate \"C\" {direction}, p.name collate \"C\" {direction} limit $7",
+        key = choice.order.key(),
+    )
+}
+
+fn bound<'q, T>(
+    query: QueryAs<'q, sqlx::Postgres, T, PgArguments>,
+    choice: &PipelineChoice,
+) -> QueryAs<'q, sqlx::Postgres, T, PgArguments> {
+    let PipelineChoice { status, q, tag, target, after, limit, .. } = choice.clone();
+    let (key, name) = after.unzip();
+    query.bind(status.map(Status::as_str)).bind(q).bind(tag).bind(target).bind(key).bind(name).bind(limit)
+}
+
+impl TryFrom<Listed> for PipelineListing {
+    type Error = Error;
+
+    fn try_from(row: Listed) -> Result<Self> {
+        let unusable = |error: vitrina_core::UnknownWord| Error::Unusable(error.to_string());
+        Ok(Self {
+            key: row.key,
+            id: PipelineId(row.id),
+            name: row.name,
+            description: row.description,
+            tags: row.tags,
+            kind: row.kind.parse().map_err(unusable)?,
+            status: row.status.parse().map_err(unusable)?,
+            enabled: row.enabled,
+            mode: row.mode.parse().map_err(unusable)?,
+            target: row.target,
+            schedule_interval: row.schedule_interval,
+            next_run_at: row.next_run_at.map(moment).transpose()?,
+            schedule_error: row.schedule_error,
+            run_id: row.run_id.map(RunId),
+            last_run: row.last_run.map(|Json(run)| run),
+            freshness_limit_seconds: row.freshness_limit_seconds,
+            lag_seconds: row.lag_seconds.filter(|_| row.as_of.is_some()),
+            as_of: row.as_of.map(moment).transpose()?,
+            version: row.version,
+            created_at: moment(row.created_at)?,
+            updated_at: moment(row.updated_at)?,
+        })
+    }
+}
+
+fn moment(micros: i64) -> Result<Timestamp> {
+    Timestamp::from_microsecond(micros).map_err(|error| Error::Unusable(error.to_string()))
+}
