@@ -1,5 +1,6 @@
-//! Many callers, one look. Whoever asks while a look is under way is served by the next one, together with all who have
-//! asked by then. So every answer is as new as its call, however many there are, and the meta-store is asked once.
+//! Many callers, few looks. Two are under way at most; whoever asks meanwhile is served by the next one, together with all
+//! who have asked by then. So every answer is as new as its call, however many there are, and the meta-store is asked
+//! for all of them at once.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;

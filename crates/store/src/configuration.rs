@@ -223,7 +223,8 @@ async fn put_target(
     let document = serde_json::to_value(target)?;
     let written = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(&document).execute(&mut *tx).await?;
     if written.rows_affected() == 0 {
-        return Err(Error::VersionMoved { current: 1 });
+        let faster = described(tx, &target.name).await?;
+        return Err(Error::VersionMoved { current: faster.map_or(0, |record| record.version) });
     }
     let old = before.map(|record| serde_json::to_value(record.target)).transpose()?;
     if old.as_ref() == Some(&document) {

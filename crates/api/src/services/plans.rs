@@ -50,7 +50,7 @@ pub(crate) async fn apply(
     if !faults.is_empty() {
         return Err(Error::InvalidConfiguration(faults));
     }
-    let (plan, changes) = (draft.plan_only(), draft.changes);
+    let (plan, changes) = (draft.plan(), draft.changes);
     if plan.hash != hash {
         return Err(Error::PlanMoved { hash: plan.hash });
     }
@@ -106,11 +106,7 @@ async fn draft(app: &App, configuration: Configuration) -> Result<Draft> {
 }
 
 impl Draft {
-    fn plan(self) -> Plan {
-        self.plan_only()
-    }
-
-    fn plan_only(&self) -> Plan {
+    fn plan(&self) -> Plan {
         let hash = Sha256::digest(json!(self.planned).to_string().as_bytes());
         Plan {
             hash: hash.iter().map(|byte| format!("{byte:02x}")).collect(),

@@ -261,15 +261,23 @@ async fn changes_that_cross_each_other_end_well_or_are_told_to_try_again() {
     let mut calls = JoinSet::new();
     for round in 0..12 {
         let request = match round % 3 {
-            0 => app
-                .request(reqwest::Method::PUT, "/targets/analytics.film_dim")
-                .json(&json!({"key": ["id"], "create_if_missing": round % 2 == 0})),
-            1 => app
-                .request(reqwest::Method::POST, "/pipelines/films/update-config")
-                .json(&json!({"batch_size": round})),
-            _ => app
-                .request(reqwest::Method::POST, "/apply")
-                .json(&json!({"configuration": {"prune": true}, "plan_hash": "x"})),
+            0 => {
+                let target = json!({"key": ["id"], "create_if_missing": round % 2 == 0});
+                app.request(reqwest::Method::PUT, "/targets/analytics.film_dim").json(&target)
+            }
+            1 => {
+                let edit = json!({"batch_size": round});
+                app.request(reqwest::Method::POST, "/pipelines/films/update-config").json(&edit)
+            }
+            _ => {
+                // Both at once, against versions that the others are about to change.
+                let mut both = files();
+                both["targets"][0]["touch_column"] = json!(format!("at_{round}"));
+                both["pipelines"][0]["description"] = json!(round.to_string());
+                let hash = app.plan(&both).await["hash"].clone();
+                let order = json!({"configuration": both, "plan_hash": hash});
+                app.request(reqwest::Method::POST, "/apply").json(&order)
+            }
         };
         calls.spawn(async move { send(request).await.status.as_u16() });
     }
