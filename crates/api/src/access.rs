@@ -9,7 +9,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use vitrina_store::{Actor, Role, TokenInfo};
+use vitrina_store::{Actor, Role, TokenInfo, digest};
 
 use crate::app::App;
 use crate::envelope::RequestId;
@@ -22,17 +22,42 @@ pub(crate) async fn check(
     mut request: Request,
     next: Next,
 ) -> Result<Response> {
-    let caller = identify(&app, request.headers()).await?;
+    let token = bearer(request.headers()).map(digest);
+    let remembered = token.as_ref().and_then(|token| app.lookups.remembered(token));
+    let known = remembered.filter(|caller| request.method().is_safe() && caller.role >= needed);
+    let caller = match &known {
+        Some(caller) => caller.clone(),
+        None => identify(&app, request.headers(), token.clone()).await?,
+    };
     app.limits.check(&caller.name, request.method())?;
-    if caller.role < needed {
-        return Err(Error::Forbidden(needed));
-    }
+    permit(&caller, needed)?;
     request.extensions_mut().insert(Actor { name: caller.name, request_id });
-    Ok(next.run(request).await)
+    match token.filter(|_| known.is_some()) {
+        Some(token) => meanwhile(next.run(request), confirm(&app, token, needed)).await,
+        None => Ok(next.run(request).await),
+    }
 }
 
-async fn identify(app: &App, headers: &HeaderMap) -> Result<TokenInfo> {
-    if let Some(token) = bearer(headers)
+/// A look by a token that was good a moment ago begins while the token is asked for again. Nothing is answered before
+/// that is, and nobody without a good token starts any work.
+async fn meanwhile(
+    answer: impl Future<Output = Response>,
+    confirmed: impl Future<Output = Result<()>>,
+) -> Result<Response> {
+    let (response, ()) = tokio::try_join!(async { Ok(answer.await) }, confirmed)?;
+    Ok(response)
+}
+
+async fn confirm(app: &App, token: Vec<u8>, needed: Role) -> Result<()> {
+    permit(&app.lookups.token(token).await?.ok_or(Error::Unauthorized)?, needed)
+}
+
+fn permit(caller: &TokenInfo, needed: Role) -> Result<()> {
+    if caller.role < needed { Err(Error::Forbidden(needed)) } else { Ok(()) }
+}
+
+async fn identify(app: &App, headers: &HeaderMap, token: Option<Vec<u8>>) -> Result<TokenInfo> {
+    if let Some(token) = token
         && let Some(caller) = app.lookups.token(token).await?
     {
         return Ok(caller);

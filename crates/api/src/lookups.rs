@@ -1,15 +1,13 @@
 //! The looks that pollers ask for again and again, each shared by all who ask at the same time.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use tokio::task::JoinSet;
-use vitrina_store::{
-    Error as StoreError, PipelineChoice, PipelineRecord, PipelineRef, Store, TokenInfo, digest,
-};
+use vitrina_store::{Error as StoreError, PipelineChoice, PipelineListing, PipelineRef, Store, TokenInfo};
 
 use crate::error::{Error, Result};
 use crate::gather::{Gather, gather};
@@ -22,7 +20,8 @@ const PAGES_AT_A_TIME: usize = 4;
 #[derive(Debug, Clone)]
 pub(crate) struct Lookups {
     tokens: Gather<Vec<u8>, TokenInfo>,
-    pipelines: Gather<PipelineRef, Arc<PipelineRecord>>,
+    recent: Arc<Recent>,
+    pipelines: Gather<PipelineRef, Arc<PipelineListing>>,
     /// Pages are written once for all who have asked for the same.
     lists: Gather<PipelineChoice, Bytes>,
 }
@@ -30,23 +29,30 @@ pub(crate) struct Lookups {
 impl Lookups {
     /// The looks themselves are tasks of `background`.
     pub(crate) fn start(store: &Store, background: &mut JoinSet<()>) -> Self {
-        let (own, used) = (store.clone(), Arc::new(Used::default()));
-        let (tokens, work) = gather(move |digests| owners(own.clone(), Arc::clone(&used), digests));
+        let (own, recent) = (store.clone(), Arc::new(Recent::default()));
+        let seen = Arc::clone(&recent);
+        let (tokens, work) = gather(move |digests| owners(own.clone(), Arc::clone(&seen), digests));
         background.spawn(work);
         let own = store.clone();
-        let (pipelines, work) = gather(move |references| records(own.clone(), references));
+        let (pipelines, work) = gather(move |references| listed(own.clone(), references));
         background.spawn(work);
         let own = store.clone();
         let (lists, work) = gather(move |choices| pages(own.clone(), choices));
         background.spawn(work);
-        Self { tokens, pipelines, lists }
+        Self { tokens, recent, pipelines, lists }
     }
 
-    pub(crate) async fn token(&self, token: &str) -> Result<Option<TokenInfo>> {
-        self.tokens.get(digest(token)).await
+    /// Whose token this is, by its digest.
+    pub(crate) async fn token(&self, digest: Vec<u8>) -> Result<Option<TokenInfo>> {
+        self.tokens.get(digest).await
     }
 
-    pub(crate) async fn pipeline(&self, reference: &PipelineRef) -> Result<Arc<PipelineRecord>> {
+    /// Whose it was a moment ago: nothing to rely on.
+    pub(crate) fn remembered(&self, digest: &[u8]) -> Option<TokenInfo> {
+        self.recent.owner(digest)
+    }
+
+    pub(crate) async fn pipeline(&self, reference: &PipelineRef) -> Result<Arc<PipelineListing>> {
         let found = self.pipelines.get(reference.clone()).await?;
         found.ok_or_else(|| Error::NoSuchPipeline(reference.to_string()))
     }
@@ -57,44 +63,62 @@ impl Lookups {
     }
 }
 
-/// When the use of a token was noted last: one that is used all the time is not written all the time.
+/// Tokens that were good a moment ago, and when their use was noted last: one that is used all the time is not written
+/// all the time.
 #[derive(Debug, Default)]
-struct Used(Mutex<HashMap<Vec<u8>, Instant>>);
+struct Recent(Mutex<HashMap<Vec<u8>, (TokenInfo, Instant)>>);
 
 const NOTED_EVERY: Duration = Duration::from_secs(60);
 
-impl Used {
-    fn unnoted(&self, owners: &[(Vec<u8>, TokenInfo)]) -> Vec<Vec<u8>> {
-        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.retain(|_, at| at.elapsed() < NOTED_EVERY);
-        let new = owners.iter().map(|(digest, _)| digest).filter(|digest| !noted.contains_key(*digest));
-        let new: Vec<Vec<u8>> = new.cloned().collect();
-        noted.extend(new.iter().map(|digest| (digest.clone(), Instant::now())));
-        new
+impl Recent {
+    fn owner(&self, digest: &[u8]) -> Option<TokenInfo> {
+        self.lock().get(digest).map(|(owner, _)| owner.clone())
+    }
+
+    /// What a look has found of the tokens that were asked for; answers those whose use is to be noted.
+    fn found(&self, digests: &[Vec<u8>], owners: &[(Vec<u8>, TokenInfo)]) -> Vec<Vec<u8>> {
+        let mut recent = self.lock();
+        let noted: HashMap<&Vec<u8>, Instant> =
+            digests.iter().filter_map(|digest| Some((digest, recent.remove(digest)?.1))).collect();
+        recent.retain(|_, (_, noted)| noted.elapsed() < NOTED_EVERY);
+        let noted = |digest| noted.get(digest).copied().filter(|noted| noted.elapsed() < NOTED_EVERY);
+        let (now, mut unnoted) = (Instant::now(), Vec::new());
+        for (digest, owner) in owners {
+            let at = noted(digest).unwrap_or(now);
+            if at == now {
+                unnoted.push(digest.clone());
+            }
+            recent.insert(digest.clone(), (owner.clone(), at));
+        }
+        unnoted
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, (TokenInfo, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 async fn owners(
     store: Store,
-    used: Arc<Used>,
+    recent: Arc<Recent>,
     digests: Vec<Vec<u8>>,
 ) -> Result<HashMap<Vec<u8>, TokenInfo>, StoreError> {
     let owners = store.token_owners(&digests).await?;
-    let unnoted = used.unnoted(&owners);
+    let unnoted = recent.found(&digests, &owners);
     if !unnoted.is_empty() {
         store.note_use(&unnoted).await?;
     }
     Ok(owners.into_iter().collect())
 }
 
-async fn records(
+async fn listed(
     store: Store,
     references: Vec<PipelineRef>,
-) -> Result<HashMap<PipelineRef, Arc<PipelineRecord>>, StoreError> {
+) -> Result<HashMap<PipelineRef, Arc<PipelineListing>>, StoreError> {
     let mut found = HashMap::new();
-    for record in store.pipelines_of(&references).await?.into_iter().map(Arc::new) {
-        found.insert(PipelineRef::Name(record.config.name.clone()), Arc::clone(&record));
-        found.insert(PipelineRef::Id(record.config.id), record);
+    for listed in store.listings_of(&references).await?.into_iter().map(Arc::new) {
+        found.insert(PipelineRef::Name(listed.name.clone()), Arc::clone(&listed));
+        found.insert(PipelineRef::Id(listed.id), listed);
     }
     Ok(found)
 }

@@ -60,6 +60,9 @@ const LOCK_TIMEOUT: &str = "set local lock_timeout = '5s'";
 /// How long to wait for a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// For how long a session is taken to be there without asking.
+const TRUSTED: Duration = Duration::from_secs(1);
+
 impl Store {
     /// Connects, or says in one error why that is impossible. `application` names the sessions.
     pub async fn connect(url: &str, application: &str, max_connections: u32) -> Result<Self> {
@@ -79,6 +82,16 @@ impl Store {
         let pool = PgPoolOptions::new()
             .max_connections(max_connections)
             .acquire_timeout(PATIENCE)
+            // A session that has just answered need not be asked whether it is there.
+            .test_before_acquire(false)
+            .before_acquire(|session, last| {
+                Box::pin(async move {
+                    if last.idle_for > TRUSTED {
+                        session.ping().await?;
+                    }
+                    Ok(true)
+                })
+            })
             .connect_lazy_with(options);
         Ok(Self { pool })
     }

@@ -10,7 +10,7 @@ use vitrina_core::{Mode, PipelineId, PipelineKind, RunId, Status};
 
 use crate::pipelines::{EFFECTIVE_TARGET, as_document};
 use crate::runs::RUN_AS_DOCUMENT;
-use crate::{Error, PipelineRecord, Result, RunRecord, Store};
+use crate::{Error, PipelineRecord, PipelineRef, Result, RunRecord, Store};
 
 /// Which pipelines are meant, in which order, and from where on; all of them by name when nothing is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -53,7 +53,7 @@ impl PipelineOrder {
     }
 }
 
-/// A pipeline as a list shows it: read column by column, because lists are asked for all the time.
+/// A pipeline as lists and pollers see it: read column by column, because they ask all the time.
 #[derive(Debug, Clone)]
 pub struct PipelineListing {
     /// What the list is sorted by.
@@ -72,6 +72,13 @@ pub struct PipelineListing {
     pub next_run_at: Option<Timestamp>,
     pub schedule_error: Option<String>,
     pub run_id: Option<RunId>,
+    /// The open run is to be cancelled.
+    pub cancel_requested: bool,
+    /// One more run begins when the open one has ended.
+    pub pending: bool,
+    pub retry_at: Option<Timestamp>,
+    /// Leases that expired since the last committed batch.
+    pub stalls: i32,
     pub last_run: Option<RunRecord>,
     pub freshness_limit_seconds: Option<i64>,
     pub as_of: Option<Timestamp>,
@@ -97,6 +104,10 @@ struct Listed {
     next_run_at: Option<i64>,
     schedule_error: Option<String>,
     run_id: Option<Uuid>,
+    cancel_requested: bool,
+    pending: bool,
+    retry_at: Option<i64>,
+    stalls: i32,
     last_run: Option<Json<RunRecord>>,
     freshness_limit_seconds: Option<i64>,
     as_of: Option<i64>,
@@ -113,11 +124,14 @@ fn columns() -> String {
     format!(
         "k.key, p.id, p.name, p.description, p.tags, p.type as kind, p.status, p.enabled, p.mode, k.target,
          p.schedule_interval, {next_run_at} as next_run_at, p.schedule_error, p.run_id,
+         coalesce((select r.cancel_requested from etl.etl_runs r where r.id = p.run_id), false) as cancel_requested,
+         p.pending_request is not null as pending, {retry_at} as retry_at, p.stalls,
          (select {RUN_AS_DOCUMENT} from etl.etl_runs r where r.pipeline_id = p.id order by r.requested_at desc limit 1) as last_run,
          p.freshness_limit_seconds, {as_of_micros} as as_of,
          greatest(0, extract(epoch from clock_timestamp() - {as_of}))::float8 as lag_seconds,
          p.version, {created_at} as created_at, {updated_at} as updated_at",
         next_run_at = micros("p.next_run_at"),
+        retry_at = micros("p.retry_at"),
         as_of_micros = micros(as_of),
         created_at = micros("p.created_at"),
         updated_at = micros("p.updated_at"),
@@ -130,6 +144,21 @@ impl Store {
         let sql = select(choice, &columns());
         let rows: Vec<Listed> =
             bound(sqlx::query_as(sqlx::AssertSqlSafe(sql)), choice).fetch_all(&self.pool).await?;
+        rows.into_iter().map(PipelineListing::try_from).collect()
+    }
+
+    /// Many at once, in any order: one look serves many callers.
+    pub async fn listings_of(&self, references: &[PipelineRef]) -> Result<Vec<PipelineListing>> {
+        let sql = format!(
+            "select {} from etl.etl_pipelines p cross join lateral (
+                    select p.name as key, {EFFECTIVE_TARGET} as target) k
+              where p.id = any($1) or p.name = any($2)",
+            columns()
+        );
+        let ids: Vec<Uuid> = references.iter().filter_map(PipelineRef::id).collect();
+        let names: Vec<&str> = references.iter().filter_map(PipelineRef::name).collect();
+        let rows: Vec<Listed> =
+            sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(ids).bind(names).fetch_all(&self.pool).await?;
         rows.into_iter().map(PipelineListing::try_from).collect()
     }
 
@@ -186,6 +215,10 @@ impl TryFrom<Listed> for PipelineListing {
             next_run_at: row.next_run_at.map(moment).transpose()?,
             schedule_error: row.schedule_error,
             run_id: row.run_id.map(RunId),
+            cancel_requested: row.cancel_requested,
+            pending: row.pending,
+            retry_at: row.retry_at.map(moment).transpose()?,
+            stalls: row.stalls,
             last_run: row.last_run.map(|Json(run)| run),
             freshness_limit_seconds: row.freshness_limit_seconds,
             lag_seconds: row.lag_seconds.filter(|_| row.as_of.is_some()),
@@ -194,6 +227,38 @@ impl TryFrom<Listed> for PipelineListing {
             created_at: moment(row.created_at)?,
             updated_at: moment(row.updated_at)?,
         })
+    }
+}
+
+impl From<PipelineRecord> for PipelineListing {
+    fn from(record: PipelineRecord) -> Self {
+        Self {
+            key: record.config.name.clone(),
+            id: record.config.id,
+            target: record.config.effective_target().to_owned(),
+            name: record.config.name,
+            description: record.config.description,
+            tags: record.config.tags,
+            kind: record.config.kind,
+            status: record.status,
+            enabled: record.config.enabled,
+            mode: record.config.mode,
+            schedule_interval: record.config.schedule_interval,
+            next_run_at: record.next_run_at,
+            schedule_error: record.schedule_error,
+            run_id: record.run_id,
+            cancel_requested: record.cancel_requested,
+            pending: record.pending_request.is_some(),
+            retry_at: record.retry_at,
+            stalls: record.stalls,
+            last_run: record.last_run,
+            freshness_limit_seconds: record.config.freshness_limit_seconds,
+            as_of: record.as_of,
+            lag_seconds: record.lag_seconds,
+            version: record.version,
+            created_at: record.created_at,
+            updated_at: record.updated_at,
+        }
     }
 }
 

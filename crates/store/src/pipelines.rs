@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::PgConnection;
-use sqlx::types::Json;
 use uuid::Uuid;
 use vitrina_core::{Lifecycle, Pipeline, PipelineId, RunId, Status};
 
@@ -27,11 +26,11 @@ impl From<&str> for PipelineRef {
 }
 
 impl PipelineRef {
-    fn id(&self) -> Option<Uuid> {
+    pub(crate) fn id(&self) -> Option<Uuid> {
         if let Self::Id(id) = self { Some(id.0) } else { None }
     }
 
-    fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         if let Self::Name(name) = self { Some(name) } else { None }
     }
 }
@@ -104,19 +103,6 @@ pub(crate) fn as_document() -> String {
 }
 
 impl Store {
-    /// Many at once, in any order: one look serves many callers.
-    pub async fn pipelines_of(&self, references: &[PipelineRef]) -> Result<Vec<PipelineRecord>> {
-        let sql = format!(
-            "select {} from etl.etl_pipelines p where p.id = any($1) or p.name = any($2)",
-            as_document()
-        );
-        let ids: Vec<Uuid> = references.iter().filter_map(PipelineRef::id).collect();
-        let names: Vec<&str> = references.iter().filter_map(PipelineRef::name).collect();
-        let rows: Vec<Json<PipelineRecord>> =
-            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(ids).bind(names).fetch_all(&self.pool).await?;
-        Ok(rows.into_iter().map(|Json(record)| record).collect())
-    }
-
     pub async fn pipeline(&self, reference: &PipelineRef) -> Result<PipelineRecord> {
         let mut connection = self.pool.acquire().await?;
         find(&mut connection, reference).await

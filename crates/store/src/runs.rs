@@ -129,10 +129,16 @@ pub struct StateRecord {
     pub as_of: Option<Timestamp>,
 }
 
-/// A run `r` as one JSON document, without what only its runner needs.
-pub(crate) const RUN_AS_DOCUMENT: &str =
-    "to_jsonb(r) - 'snapshot' - 'keys' || jsonb_build_object('backfill_keys', jsonb_array_length(r.keys),
-        'pipeline', (select n.name from etl.etl_pipelines n where n.id = r.pipeline_id))";
+/// A run `r` as one JSON document, without what only its runner needs: that may be long, and is not even read.
+pub(crate) const RUN_AS_DOCUMENT: &str = "json_build_object('id', r.id, 'pipeline_id', r.pipeline_id,
+    'pipeline', (select n.name from etl.etl_pipelines n where n.id = r.pipeline_id),
+    'status', r.status, 'trigger', r.trigger, 'mode', r.mode,
+    'backfill_keys', jsonb_array_length(r.keys), 'backfill_range', r.backfill_range, 'checkpoint', r.checkpoint,
+    'cancel_requested', r.cancel_requested,
+    'requested_at', r.requested_at, 'started_at', r.started_at, 'finished_at', r.finished_at,
+    'rows_read', r.rows_read, 'rows_written', r.rows_written, 'rows_unchanged', r.rows_unchanged,
+    'rows_deleted', r.rows_deleted, 'rows_rejected', r.rows_rejected, 'bytes', r.bytes, 'batches', r.batches,
+    'error_code', r.error_code, 'error', r.error)";
 
 const FIGURES: &str = "
 with chosen as (

@@ -54,12 +54,6 @@ pub(crate) struct Freshness {
     late: Option<bool>,
 }
 
-impl From<&PipelineRecord> for Freshness {
-    fn from(record: &PipelineRecord) -> Self {
-        Self::new(record.as_of, record.lag_seconds, record.config.freshness_limit_seconds)
-    }
-}
-
 impl Freshness {
     fn new(as_of: Option<Timestamp>, lag_seconds: Option<f64>, limit_seconds: Option<i64>) -> Self {
         let late = lag_seconds.zip(limit_seconds).map(|(lag, limit)| lag > limit as f64);
@@ -89,32 +83,6 @@ impl From<PipelineListing> for PipelineSummary {
             version: listed.version,
             created_at: listed.created_at,
             updated_at: listed.updated_at,
-        }
-    }
-}
-
-impl From<PipelineRecord> for PipelineSummary {
-    fn from(record: PipelineRecord) -> Self {
-        let freshness = Freshness::from(&record);
-        Self {
-            id: record.config.id.0,
-            target: record.config.effective_target().to_owned(),
-            name: record.config.name,
-            description: record.config.description,
-            tags: record.config.tags,
-            kind: record.config.kind,
-            status: record.status,
-            enabled: record.config.enabled,
-            mode: record.config.mode,
-            schedule_interval: record.config.schedule_interval,
-            next_run_at: record.next_run_at,
-            schedule_error: record.schedule_error,
-            active_run: record.run_id.map(|run| run.0),
-            last_run: record.last_run.map(Run::from),
-            freshness,
-            version: record.version,
-            created_at: record.created_at,
-            updated_at: record.updated_at,
         }
     }
 }
@@ -152,7 +120,7 @@ impl From<PipelineRecord> for PipelineDetail {
     fn from(record: PipelineRecord) -> Self {
         let config = record.config.clone();
         Self {
-            summary: record.into(),
+            summary: PipelineListing::from(record).into(),
             source_type: config.source_type,
             source_connection: config.source_connection,
             source_table: config.source_table,
@@ -220,24 +188,24 @@ impl PipelineStatus {
     }
 }
 
-impl From<PipelineRecord> for PipelineStatus {
-    fn from(record: PipelineRecord) -> Self {
-        let freshness = Freshness::from(&record);
-        let open = |run: &vitrina_store::RunRecord| Some(run.id) == record.run_id;
+impl From<&PipelineListing> for PipelineStatus {
+    fn from(listed: &PipelineListing) -> Self {
+        let run = || listed.last_run.clone().map(Run::from);
+        let open = |run: &Run| run.is(listed.run_id);
         Self {
-            freshness,
-            id: record.config.id.0,
-            status: record.status,
-            enabled: record.config.enabled,
-            cancel_requested: record.cancel_requested,
-            pending: record.pending_request.is_some(),
-            retry_at: record.retry_at,
-            stalls: record.stalls,
-            next_run_at: record.next_run_at,
-            schedule_error: record.schedule_error,
-            active_run: record.last_run.clone().filter(open).map(Run::from),
-            last_run: record.last_run.map(Run::from),
-            name: record.config.name,
+            id: listed.id.0,
+            name: listed.name.clone(),
+            status: listed.status,
+            enabled: listed.enabled,
+            cancel_requested: listed.cancel_requested,
+            pending: listed.pending,
+            retry_at: listed.retry_at,
+            next_run_at: listed.next_run_at,
+            stalls: listed.stalls,
+            schedule_error: listed.schedule_error.clone(),
+            active_run: run().filter(open),
+            last_run: run(),
+            freshness: Freshness::new(listed.as_of, listed.lag_seconds, listed.freshness_limit_seconds),
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
-use vitrina_core::{CursorRange, Decision, Mode, OnActive, RunStatus};
+use vitrina_core::{CursorRange, Decision, Mode, OnActive, RunId, RunStatus};
 use vitrina_store::{AttemptRecord, BatchRecord, LogRecord, RunFigures, RunRecord, Trigger};
 
 use super::key::{Bound, Key, bound, keys};
@@ -116,6 +116,10 @@ impl Run {
     /// Which run this is and how it stands.
     pub(crate) fn stage(&self) -> String {
         format!("{}.{}", self.id, self.status)
+    }
+
+    pub(crate) fn is(&self, id: Option<RunId>) -> bool {
+        id.is_some_and(|id| id.0 == self.id)
     }
 }
 

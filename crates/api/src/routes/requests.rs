@@ -10,7 +10,7 @@ use super::documentation::{
     BadBody, BadRun, CannotCancel, CannotPause, CannotRun, InvalidRequest, InvalidRun, NoPipeline, NotJson,
     TooLarge,
 };
-use vitrina_store::Actor;
+use vitrina_store::{Actor, PipelineListing, PipelineRecord};
 
 use crate::app::App;
 use crate::error::Result;
@@ -28,7 +28,7 @@ pub(super) async fn enable(
     PipelinePath(reference): PipelinePath,
 ) -> Result<Json<PipelineStatus>> {
     let done = requests::change(&app, &actor, &reference, Event::Enable, None).await?;
-    Ok(Json(done.pipeline.into()))
+    Ok(Json(status_of(done.pipeline)))
 }
 
 /// Let a pipeline run no more
@@ -43,7 +43,7 @@ pub(super) async fn disable(
     PipelinePath(reference): PipelinePath,
 ) -> Result<Json<PipelineStatus>> {
     let done = requests::change(&app, &actor, &reference, Event::Disable, None).await?;
-    Ok(Json(done.pipeline.into()))
+    Ok(Json(status_of(done.pipeline)))
 }
 
 /// Ask for a run
@@ -88,7 +88,7 @@ pub(super) async fn pause(
     let done = requests::change(&app, &actor, &reference, Event::Pause, reason.as_deref()).await?;
     let was_paused = done.before.status == Status::Paused;
     let status = if was_paused { StatusCode::OK } else { StatusCode::ACCEPTED };
-    Ok((status, Json(done.pipeline.into())))
+    Ok((status, Json(status_of(done.pipeline))))
 }
 
 /// Cancel the active run, or set a paused or failed pipeline back to IDLE
@@ -104,5 +104,9 @@ pub(super) async fn cancel(
     OptionalBody(Reason { reason }): OptionalBody<Reason>,
 ) -> Result<(StatusCode, Json<PipelineStatus>)> {
     let done = requests::change(&app, &actor, &reference, Event::Cancel, reason.as_deref()).await?;
-    Ok((StatusCode::ACCEPTED, Json(done.pipeline.into())))
+    Ok((StatusCode::ACCEPTED, Json(status_of(done.pipeline))))
+}
+
+fn status_of(record: PipelineRecord) -> PipelineStatus {
+    PipelineStatus::from(&PipelineListing::from(record))
 }

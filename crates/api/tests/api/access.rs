@@ -210,6 +210,16 @@ async fn a_token_ends_when_it_is_revoked_and_when_its_time_is_over() {
 }
 
 #[tokio::test]
+async fn a_token_that_is_given_a_lesser_role_has_no_more_from_then_on() {
+    let app = App::start_with(Some(ADMIN)).await;
+    let call = || app.anonymous(Method::GET, "/audit").bearer_auth("v");
+    app.store.put_token("looker", Role::Admin, "v", None).await.unwrap();
+    send(call()).await.assert(200);
+    app.store.put_token("looker", Role::Viewer, "v", None).await.unwrap();
+    send(call()).await.assert_problem(403, "access.forbidden");
+}
+
+#[tokio::test]
 async fn a_caller_that_asks_too_often_waits_and_others_do_not() {
     let app = App::start_as(Some(ADMIN), |settings| settings.rate_limit = 20).await;
     app.store.put_token("looker", Role::Viewer, "v", None).await.unwrap();

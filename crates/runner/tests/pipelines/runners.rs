@@ -83,7 +83,10 @@ async fn room_for_a_suspect_does_not_hold_up_others_for_long() {
     // It is a suspect before it is asked for: the runner may claim it at once.
     stage.db.execute("update etl.etl_pipelines set stalls = 2 where name = 'film'").await;
     let run = stage.request(suspect).await;
-    stage.db.execute("update etl.etl_pipelines set requested_at = now() - interval '1 hour' where name = 'film'").await;
+    stage
+        .db
+        .execute("update etl.etl_pipelines set requested_at = now() - interval '1 hour' where name = 'film'")
+        .await;
     stage.db.execute("create table analytics.other (id int primary key, title text)").await;
     let query = "select id, title from content.film";
     let other = stage
