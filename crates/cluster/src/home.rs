@@ -22,11 +22,12 @@ impl Home {
     /// Creates the directory, or takes an empty one or one of ours.
     pub(crate) fn claim(path: &Path, account: &Account) -> Result<Self> {
         fs::create_dir_all(path).map_err(Error::at(path))?;
-        if !path.join(MARKER).exists() {
-            if fs::read_dir(path).map_err(Error::at(path))?.next().is_some() {
-                return Err(Error::NotOurs { path: path.to_owned() });
-            }
+        // In this order: another start may put its marker there meanwhile, and puts it there first.
+        let is_empty = fs::read_dir(path).map_err(Error::at(path))?.next().is_none();
+        if is_empty {
             set_mode(path, account.home_mode())?;
+        } else if !path.join(MARKER).exists() {
+            return Err(Error::NotOurs { path: path.to_owned() });
         }
         Self::lock(path)
     }
@@ -135,5 +136,26 @@ pub(crate) fn delete(path: &Path) -> Result<()> {
     match deleted {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::at(path)(error)),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_that_claim_a_new_directory_at_once_both_get_it() {
+        let account = Account::for_data(Path::new("/nowhere")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..500 {
+            let path = folder.path().join(number.to_string());
+            let claim = || Home::claim(&path, &account).map(drop);
+            std::thread::scope(|scope| {
+                let claims = [scope.spawn(claim), scope.spawn(claim)];
+                for claim in claims {
+                    claim.join().unwrap().unwrap_or_else(|error| panic!("{number}: {error}"));
+                }
+            });
+        }
     }
 }
