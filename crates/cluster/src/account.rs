@@ -1,4 +1,4 @@
-//! As whom the server runs: ourselves or, because Postgres refuses root, another user.
+//! As whom a server runs: ourselves or, because Postgres refuses root, another user.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -11,14 +11,14 @@ use nix::unistd::{Gid, Uid, User};
 use crate::{Error, Result};
 
 #[derive(Debug, Clone)]
-pub(crate) struct Account {
+pub struct Account {
     /// `None` when the server runs as the user who runs us.
     other: Option<User>,
 }
 
 impl Account {
     /// The owner of `data` when there already is one, so that a later root does not lock its owner out.
-    pub(crate) fn for_data(data: &Path) -> Result<Self> {
+    pub fn for_data(data: &Path) -> Result<Self> {
         if !Uid::effective().is_root() {
             return Ok(Self { other: None });
         }
@@ -32,11 +32,12 @@ impl Account {
 
     /// Our own directory: for us alone or, if the server is another user, passable to it, but not writable,
     /// so that root never writes where that user could have placed a link.
-    pub(crate) fn home_mode(&self) -> u32 {
-        if self.other.is_some() { 0o711 } else { 0o700 }
+    pub fn home_mode(&self) -> u32 {
+        if self.is_other() { 0o711 } else { 0o700 }
     }
 
-    pub(crate) fn own(&self, path: &Path) -> Result<()> {
+    /// Makes a file or directory of ours one of the server.
+    pub fn own(&self, path: &Path) -> Result<()> {
         match &self.other {
             Some(user) => {
                 chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).map_err(Error::at(path))
@@ -45,7 +46,8 @@ impl Account {
         }
     }
 
-    pub(crate) fn check_reach(&self, home: &Path) -> Result<()> {
+    /// Whether the server can enter its directory.
+    pub fn check_reach(&self, home: &Path) -> Result<()> {
         let Some(user) = &self.other else { return Ok(()) };
         match self.run(Path::new("/bin/sh"), home, &["-c", ":"]) {
             Ok(_) => Ok(()),
@@ -53,10 +55,15 @@ impl Account {
         }
     }
 
-    /// Runs a program of Postgres to its end, with messages in English and none of the caller's `PG*` settings.
-    pub(crate) fn run(&self, program: &Path, home: &Path, arguments: &[&str]) -> Result<Output> {
+    /// Whether the server runs as another user than we do.
+    pub fn is_other(&self) -> bool {
+        self.other.is_some()
+    }
+
+    /// A program in the directory of a server, with messages in English and none of the caller's `PG*` settings.
+    pub fn command(&self, program: &Path, home: &Path) -> Command {
         let mut command = Command::new(program);
-        command.args(arguments).current_dir(home).env("LC_ALL", "C");
+        command.current_dir(home).env("LC_ALL", "C");
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(|name| name.starts_with("PG")) {
                 command.env_remove(name);
@@ -65,6 +72,12 @@ impl Account {
         if let Some(User { uid, gid, .. }) = &self.other {
             command.uid(Uid::as_raw(*uid)).gid(Gid::as_raw(*gid));
         }
-        command.output().map_err(|cause| Error::Spawn { program: program.to_owned(), cause })
+        command
+    }
+
+    /// Runs a program of Postgres to its end.
+    pub(crate) fn run(&self, program: &Path, home: &Path, arguments: &[&str]) -> Result<Output> {
+        let output = self.command(program, home).args(arguments).output();
+        output.map_err(|cause| Error::Spawn { program: program.to_owned(), cause })
     }
 }

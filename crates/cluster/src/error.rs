@@ -39,7 +39,7 @@ pub enum Error {
     NotOurs { path: PathBuf },
 
     #[error(
-        "the user {user}, as whom Postgres runs because it refuses root, cannot enter {}\n\
+        "the user {user}, as whom servers run because Postgres refuses root, cannot enter {}\n\
          hint: choose a directory below one that all users can enter, such as /var/tmp/vitrina",
         .path.display()
     )]

@@ -5,9 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Waits for the end of its input, the other end of which only our process holds.
-const SCRIPT: &str = r#"
-read -r _
+const POSTGRES: &str = r#"
 if read -r pid < "$1/data/postmaster.pid"; then
     kill -QUIT "$pid"
     tries=0
@@ -19,15 +17,21 @@ fi
 rm -rf "$1"
 "#;
 
+/// Waits for the end of its input, the other end of which only our process holds.
 #[derive(Debug)]
-pub(crate) struct Watchdog(Child);
+pub struct Watchdog(Child);
 
 impl Watchdog {
-    /// In a process group of its own, so that Ctrl-C in a terminal does not end it too.
     pub(crate) fn over(home: &Path) -> io::Result<Self> {
+        Self::with(POSTGRES, home)
+    }
+
+    /// Runs a script of the shell when our process has ended; the directory is its `$1`.
+    /// In a process group of its own, so that Ctrl-C in a terminal does not end it too.
+    pub fn with(script: &str, directory: &Path) -> io::Result<Self> {
         Command::new("/bin/sh")
-            .args(["-c", SCRIPT, "vitrina-watchdog"])
-            .arg(home)
+            .args(["-c", &format!("read -r _\n{script}"), "vitrina-watchdog"])
+            .arg(directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -37,8 +41,8 @@ impl Watchdog {
             .map(Self)
     }
 
-    /// Waiting closes the input first, which lets the watchdog go to work.
-    pub(crate) fn finish(mut self) {
+    /// Has the script run now. Waiting closes the input first, which lets the watchdog go to work.
+    pub fn finish(mut self) {
         let _ = self.0.wait();
     }
 }
