@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_postgres::types::FromSqlOwned;
 use tokio_postgres::{Client, SimpleQueryMessage};
-use uuid::Uuid;
 
+use crate::name;
 use crate::server::{Server, connect};
 
 pub struct Database {
@@ -47,7 +47,7 @@ impl Database {
     }
 
     async fn on(server: &'static Server) -> Self {
-        let name = name_of_test();
+        let name = name::of_test();
         server.administer(&format!("create database {name} template template0")).await;
         let url = server.url(&name).to_string();
         let mut connections = JoinSet::new();
@@ -150,13 +150,4 @@ async fn open(url: &str, connections: &mut JoinSet<()>) -> Client {
     let (client, connection) = connect(url).await;
     connections.spawn(async move { drop(connection.await) });
     client
-}
-
-/// Test threads bear the names of their tests. 63 bytes are all that Postgres keeps of a name.
-fn name_of_test() -> String {
-    let thread = thread::current();
-    let test = thread.name().and_then(|name| name.rsplit("::").next()).unwrap_or("unnamed").to_lowercase();
-    let test: String = test.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').take(50).collect();
-    let random = Uuid::new_v4().simple().to_string();
-    format!("t_{test}_{}", &random[..8])
 }

@@ -1,12 +1,18 @@
 //! A fresh database for every test, on the server named by VITRINA_TEST_DATABASE_URL or on a private one
-//! that ends with the test process. Whatever goes wrong here is a panic: the reader is a test.
+//! that ends with the test process; search servers likewise.
+//! Whatever goes wrong here is a panic: the reader is a test.
 
 mod database;
 mod http;
 mod line;
+mod name;
+mod search;
 mod server;
+mod wait;
 
 pub use database::Database;
 pub use http::http_client;
 pub use line::Line;
+pub use search::{Distribution, Indexes, OwnSearchServer, SEARCH_DIRECTORY, SearchServer, ServerDirectory};
 pub use server::{DATABASE_URL, throwaway_cluster};
+pub use wait::eventually;

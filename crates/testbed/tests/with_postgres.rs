@@ -1,4 +1,4 @@
-//! `with_postgres` gives a command a server, hands over its end, and leaves nothing behind.
+//! `with_postgres` gives a command its servers, hands over its end, and leaves nothing behind.
 #![expect(clippy::unwrap_used, reason = "verbs of tests may fail as loudly as tests")]
 
 use std::fs::{self, Permissions};
@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 use tempfile::TempDir;
+use vitrina_testbed::{SearchServer, eventually, http_client};
 
 /// Where the server goes: other users must be able to enter it, for when the tests run as root.
 fn open_directory() -> TempDir {
@@ -75,4 +77,30 @@ async fn the_server_ends_even_when_with_postgres_is_killed() {
     send(&child, Signal::SIGKILL);
     assert!(connection.await.is_err());
     child.wait().unwrap();
+}
+
+/// For the test below, which runs this in processes of their own.
+#[tokio::test]
+#[ignore = "starts a server for whoever asks"]
+async fn tell_the_address_of_a_search_server() {
+    let server = SearchServer::opensearch().await;
+    server.get("/").await;
+    eprintln!("url={}", server.url());
+}
+
+#[tokio::test]
+async fn processes_share_a_search_server_that_ends_even_when_with_postgres_is_killed() {
+    let directory = open_directory();
+    let tell = r#"url() { "$TESTS_BINARY" --exact --ignored --nocapture tell_the_address_of_a_search_server 2>&1 | sed -n 's/.*url=//p'; }"#;
+    let mut command = with_postgres(&directory, &format!("{tell}; echo \"$(url) $(url)\"; read -r _"));
+    command.env("TESTS_BINARY", std::env::current_exe().unwrap()).env_remove("OPENSEARCH_URL");
+    let (mut child, urls) = started(command);
+    let (one, other) = urls.split_once(' ').unwrap();
+    assert_eq!(one, other);
+    let answer: Value = http_client().get(one).send().await.unwrap().json().await.unwrap();
+    assert_eq!(answer["version"]["distribution"], "opensearch");
+    send(&child, Signal::SIGKILL);
+    child.wait().unwrap();
+    eventually("all servers end and leave nothing", async || is_empty(&directory).then_some(())).await;
+    assert!(http_client().get(one).send().await.is_err());
 }

@@ -1,5 +1,5 @@
 //! Runs a command with VITRINA_TEST_DATABASE_URL set to a throwaway server: `with_postgres cargo test`.
-//! Ends with the command's exit code.
+//! Search servers that its tests start are shared by all of them. Ends with the command's exit code.
 
 use std::env;
 use std::io::{self, IsTerminal};
@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
-use vitrina_testbed::{DATABASE_URL, throwaway_cluster};
+use vitrina_testbed::{DATABASE_URL, SEARCH_DIRECTORY, ServerDirectory, throwaway_cluster};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -19,15 +19,17 @@ async fn main() -> ExitCode {
         eprintln!("usage: with_postgres <command> [arguments]");
         return ExitCode::from(2);
     };
-    let cluster = match throwaway_cluster() {
-        Ok(cluster) => cluster,
+    let (cluster, search) = match throwaway_cluster().and_then(|it| Ok((it, ServerDirectory::create()?))) {
+        Ok(servers) => servers,
         Err(error) => {
             eprintln!("error: {error}");
             return ExitCode::FAILURE;
         }
     };
     let mut command = Command::new(&program);
-    let ended = run(command.args(arguments).env(DATABASE_URL, cluster.url("postgres"))).await;
+    command.env(DATABASE_URL, cluster.url("postgres")).env(SEARCH_DIRECTORY, search.path());
+    let ended = run(command.args(arguments)).await;
+    search.end();
     if let Err(error) = cluster.stop() {
         eprintln!("error: {error}");
     }

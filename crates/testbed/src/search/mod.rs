@@ -1,0 +1,17 @@
+//! Real search servers, of the packages that `scripts/search` fetches. Those that tests share are started when
+//! the first asks and end with the run; a server of its own may be killed, frozen and started again.
+
+mod calls;
+mod directory;
+mod distribution;
+mod indexes;
+mod installation;
+mod node;
+mod own;
+mod server;
+
+pub use directory::{SEARCH_DIRECTORY, ServerDirectory};
+pub use distribution::Distribution;
+pub use indexes::Indexes;
+pub use own::OwnSearchServer;
+pub use server::SearchServer;
