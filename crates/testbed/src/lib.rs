@@ -1,11 +1,12 @@
 //! A fresh database for every test, on the server named by VITRINA_TEST_DATABASE_URL or on a private one
-//! that ends with the test process; search servers likewise.
+//! that ends with the test process; search servers likewise, and a proxy before them that misbehaves as told.
 //! Whatever goes wrong here is a panic: the reader is a test.
 
 mod database;
 mod http;
 mod line;
 mod name;
+mod proxy;
 mod search;
 mod server;
 mod wait;
@@ -13,6 +14,7 @@ mod wait;
 pub use database::Database;
 pub use http::http_client;
 pub use line::Line;
+pub use proxy::{Fault, FaultProxy, Gate, Storm};
 pub use search::{Distribution, Indexes, OwnSearchServer, SEARCH_DIRECTORY, SearchServer, ServerDirectory};
 pub use server::{DATABASE_URL, throwaway_cluster};
 pub use wait::eventually;

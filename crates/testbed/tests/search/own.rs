@@ -4,19 +4,24 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use vitrina_testbed::{Distribution, SearchServer};
+use vitrina_testbed::{Distribution, FaultProxy, SearchServer};
 
 #[tokio::test]
 async fn a_server_that_was_killed_keeps_what_it_had_acknowledged() {
     let mut server = SearchServer::own_elasticsearch().await;
+    let proxy = FaultProxy::before(&server).await;
     let url = server.url().to_owned();
     assert_eq!(server.call("PUT", "films/_doc/1", json!({"title": "kept"})).await.0, 201);
     server.kill();
     assert!(server.try_call("GET", "/", Value::Null).await.is_err());
+    assert!(
+        proxy.server().try_call("GET", "/", Value::Null).await.is_err(),
+        "a proxy is no better than its server"
+    );
     server.start().await;
     server.settled().await;
     assert_eq!(server.url(), url);
-    assert_eq!(server.document("films", "1").await.unwrap()["_source"]["title"], "kept");
+    assert_eq!(proxy.server().document("films", "1").await.unwrap()["_source"]["title"], "kept");
 }
 
 #[tokio::test]
