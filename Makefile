@@ -23,7 +23,8 @@ demo: build ## a private Postgres, the sample cinema, both marts and the proof (
 	@exec $(vitrina) demo $(ARGS)
 
 .PHONY: test
-test: bootstrap ## all tests, against a Postgres that lives as long as they do (ONLY=part_of_a_name)
+test: export TESTS := 1
+test: bootstrap ## all tests, against servers that live as long as they do (ONLY=part_of_a_name)
 	cargo test --workspace --no-run
 	@if command -v cargo-nextest >/dev/null; then \
 	  $(with_postgres) cargo nextest run --workspace $(ONLY) $(ARGS) && cargo test --workspace --doc $(ONLY); \
