@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sqlx::PgConnection;
-use vitrina_core::{Event, Pipeline, PipelineId, Target};
+use vitrina_core::{Capture, Event, Pipeline, PipelineId, Target};
 
 use crate::access::{Actor, write_audit};
 use crate::pipelines::find;
@@ -181,19 +181,32 @@ async fn delete(tx: &mut PgConnection, id: PipelineId, version: Option<i64>, act
     write_audit(tx, actor, "pipeline.delete", &subject(id), Some(document), None).await
 }
 
-/// What it has left beside its target only a runner can remove. A name that is no target has nothing beside it.
+/// What it has left at its ends only a runner can remove. A name that is no target has nothing beside it, and only the
+/// followers of a change log are known to their source.
 async fn leave_to_forget(tx: &mut PgConnection, pipeline: &Pipeline) -> Result<()> {
-    let Ok(name) = pipeline.effective_target().parse() else { return Ok(()) };
-    let target = target(tx, &name).await?;
-    let request = Request {
+    if let Ok(name) = pipeline.effective_target().parse() {
+        let target = target(tx, &name).await?;
+        let payload = serde_json::json!({"pipeline": pipeline.id, "target": target});
+        leave(tx, &forget(payload, target.connection)).await?;
+    }
+    if pipeline.capture == Capture::Changelog {
+        let connection = pipeline.source_connection.clone();
+        let source = serde_json::json!({"type": pipeline.source_type, "connection": connection});
+        let payload = serde_json::json!({"pipeline": pipeline.id, "source": source});
+        leave(tx, &forget(payload, connection)).await?;
+    }
+    Ok(())
+}
+
+fn forget(payload: Value, connection: String) -> Request {
+    Request {
         kind: "forget",
         pipeline: None,
-        payload: serde_json::json!({"pipeline": pipeline.id, "target": target}),
-        connections: vec![target.connection],
+        payload,
+        connections: vec![connection],
         expires_in: Duration::from_secs(30 * 86_400),
         requested_by: "vitrina".to_owned(),
-    };
-    leave(tx, &request).await.map(drop)
+    }
 }
 
 async fn put_target(

@@ -64,6 +64,11 @@ async fn a_log_is_shown_applied_by_the_owner_and_removed() {
         (&true.into(), &2.into())
     );
 
+    let may = format!(
+        "select has_function_privilege('{}', 'vitrina.forget_changes(uuid, uuid)', 'execute')",
+        place.reader
+    );
+    assert!(place.db.value::<bool>(&may).await, "the reader tells the log of deleted pipelines");
     let remove = ["changelog", "remove", "content.film", "--key", "id"];
     assert_eq!(place.vitrina(&remove).output().status.code(), Some(3));
     place.vitrina(&[&remove[..], &owner, &["--apply"]].concat()).ends(0);

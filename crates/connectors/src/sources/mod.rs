@@ -6,7 +6,7 @@ pub use postgres::changelog;
 
 use async_trait::async_trait;
 use uuid::Uuid;
-use vitrina_core::{Backfill, Error, Lease, Mode, Pipeline, Result, Source};
+use vitrina_core::{Backfill, Error, Lease, Mode, Pipeline, PipelineId, Result, Source};
 
 use crate::Connections;
 
@@ -29,23 +29,45 @@ pub struct Order<'a> {
     pub connections: &'a Connections,
 }
 
+/// A deleted pipeline, and where it has read.
+#[derive(Debug)]
+pub struct Left<'a> {
+    pub pipeline: PipelineId,
+    pub source_type: &'a str,
+    pub connection: &'a str,
+    pub installation: Uuid,
+    pub connections: &'a Connections,
+}
+
 /// A kind of source, by the word of `source_type`.
 #[async_trait]
 trait Kind: Sync {
     fn source_type(&self) -> &'static str;
     async fn open(&self, order: &Order<'_>) -> Result<Box<dyn Source>>;
+    /// Removes what a deleted pipeline has left at its source.
+    async fn forget(&self, _: &Left<'_>) -> Result<()> {
+        Ok(())
+    }
 }
 
 static KINDS: &[&dyn Kind] = &[&postgres::Postgres];
 
 pub async fn open(order: &Order<'_>) -> Result<Box<dyn Source>> {
-    let wanted = order.pipeline.source_type.as_str();
-    let Some(kind) = KINDS.iter().find(|kind| kind.source_type() == wanted) else {
+    of(&order.pipeline.source_type)?.open(order).await
+}
+
+/// Of a type that nobody can read nothing is left.
+pub async fn forget(left: &Left<'_>) -> Result<()> {
+    match of(left.source_type) {
+        Ok(kind) => kind.forget(left).await,
+        Err(_) => Ok(()),
+    }
+}
+
+fn of(source_type: &str) -> Result<&'static dyn Kind> {
+    let unknown = || {
         let known = KINDS.iter().map(|kind| kind.source_type()).collect::<Vec<_>>().join(", ");
-        return Err(Error::fix(
-            "source.unknown_type",
-            format!("unknown source_type {wanted:?}: one of {known}"),
-        ));
+        Error::fix("source.unknown_type", format!("unknown source_type {source_type:?}: one of {known}"))
     };
-    kind.open(order).await
+    KINDS.iter().find(|kind| kind.source_type() == source_type).copied().ok_or_else(unknown)
 }

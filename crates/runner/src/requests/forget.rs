@@ -1,8 +1,9 @@
-//! A pipeline was deleted: what it has left beside its target goes too. The target itself stays.
+//! A pipeline was deleted: what it has left beside its target and at its source goes too. The target itself stays. Each
+//! end is a request of its own, so that one that is away does not keep the other waiting.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use vitrina_connectors::sinks;
+use vitrina_connectors::{sinks, sources};
 use vitrina_core::{PipelineId, Result, Target, TargetName};
 
 use super::{Desk, unreadable};
@@ -10,18 +11,51 @@ use super::{Desk, unreadable};
 #[derive(Debug, Deserialize)]
 struct Question {
     pipeline: PipelineId,
-    target: Target,
+    #[serde(flatten)]
+    end: End,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum End {
+    Target(Box<Target>),
+    Source(Source),
+}
+
+#[derive(Debug, Deserialize)]
+struct Source {
+    #[serde(rename = "type")]
+    source_type: String,
+    connection: String,
 }
 
 pub(super) async fn answer(desk: &Desk, payload: &Value) -> Result<Value> {
-    let Question { pipeline, target } = Question::deserialize(payload).map_err(|error| unreadable(&error))?;
+    let Question { pipeline, end } = Question::deserialize(payload).map_err(|error| unreadable(&error))?;
+    match end {
+        End::Target(target) => beside_target(desk, pipeline, &target).await?,
+        End::Source(source) => at_source(desk, pipeline, &source).await?,
+    }
+    Ok(json!({}))
+}
+
+async fn beside_target(desk: &Desk, pipeline: PipelineId, target: &Target) -> Result<()> {
     let name: TargetName = target.name.parse()?;
     let left = sinks::Left {
         pipeline,
-        target: &target,
+        target,
         installation: desk.installation,
         connections: &desk.settings.connections,
     };
-    desk.settings.sinks.of(&name)?.forget(&left).await?;
-    Ok(json!({}))
+    desk.settings.sinks.of(&name)?.forget(&left).await
+}
+
+async fn at_source(desk: &Desk, pipeline: PipelineId, source: &Source) -> Result<()> {
+    let left = sources::Left {
+        pipeline,
+        source_type: &source.source_type,
+        connection: &source.connection,
+        installation: desk.installation,
+        connections: &desk.settings.connections,
+    };
+    sources::forget(&left).await
 }

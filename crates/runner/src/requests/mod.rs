@@ -18,6 +18,8 @@ use vitrina_store::{Store, TakenRequest};
 
 use crate::RunnerSettings;
 
+/// What has been put off waits so long.
+const LATER: Duration = Duration::from_secs(300);
 /// How many are worked on at a time, beside the runs.
 const AT_A_TIME: usize = 4;
 const LEASE: Duration = Duration::from_secs(30);
@@ -71,9 +73,11 @@ async fn serve(desk: Desk, taken: TakenRequest) {
         () = kept(&desk.store, &taken) => return,
     };
     // Nobody waits for these: what may pass is tried again when the lease has expired, by whoever comes first.
-    if taken.kind == "forget" && answered.as_ref().is_err_and(|error| error.remedy != Remedy::ReportBug) {
-        tracing::warn!(request = %taken.id, "what a deleted pipeline has left cannot be removed now; it is tried again");
-        return;
+    if let Err(error) = &answered
+        && taken.kind == "forget"
+        && error.remedy != Remedy::ReportBug
+    {
+        return put_off(&desk, &taken, error).await;
     }
     let answered = answered.map_err(|error| {
         tracing::warn!(request = %taken.id, kind = taken.kind, %error, "a request cannot be answered");
@@ -81,6 +85,13 @@ async fn serve(desk: Desk, taken: TakenRequest) {
     });
     if let Err(error) = desk.store.answer(&taken, answered).await {
         tracing::warn!(request = %taken.id, %error, "the answer to a request is lost");
+    }
+}
+
+async fn put_off(desk: &Desk, taken: &TakenRequest, error: &Error) {
+    tracing::warn!(request = %taken.id, %error, "what a deleted pipeline has left cannot be removed now; it is tried again");
+    if let Err(error) = desk.store.keep_request(taken, LATER).await {
+        tracing::warn!(request = %taken.id, %error, "a request could not be put off");
     }
 }
 

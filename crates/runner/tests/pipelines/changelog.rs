@@ -254,14 +254,16 @@ async fn partitions_are_logged_themselves_and_a_new_one_is_not_trusted_before_it
     assert_eq!(stage.differences().await, 0);
 }
 
+/// Pruning and followers were last heard of long enough ago to be heard of again.
+const AGED: &str = "update vitrina.change_pruned set pruned_at = now() - interval '1 hour';
+    update vitrina.change_consumers set updated_at = now() - interval '10 minutes'";
+
 #[tokio::test]
 async fn the_log_is_pruned_behind_its_slowest_follower() {
     let (stage, id) = with_log(20).await;
     stage.db.execute("update content.film set title = 'new'").await;
     stage.succeed(id).await;
-    let aged = "update vitrina.change_pruned set pruned_at = now() - interval '1 hour';
-                update vitrina.change_consumers set updated_at = now() - interval '10 minutes'";
-    stage.db.execute(aged).await;
+    stage.db.execute(AGED).await;
     assert!(stage.count("vitrina.change_log").await >= 20);
     stage.db.execute("update content.film set title = 'newer' where id = 1").await;
     stage.succeed(id).await;
@@ -269,9 +271,99 @@ async fn the_log_is_pruned_behind_its_slowest_follower() {
     stage.db.execute("insert into vitrina.change_consumers (installation, pipeline, snapshot) values (gen_random_uuid(), gen_random_uuid(), '1:1:')").await;
     stage.db.execute("update content.film set title = 'newest'").await;
     stage.succeed(id).await;
-    stage.db.execute(aged).await;
+    stage.db.execute(AGED).await;
     stage.succeed(id).await;
     assert!(stage.count("vitrina.change_log").await > 20, "someone has not read them yet");
+}
+
+/// The status of what was asked of the two ends of a deleted pipeline.
+async fn forgetting(stage: &Stage, end: &str) -> String {
+    let sql = format!(
+        "select status from etl.etl_requests where kind = 'forget' and payload -> '{end}' is not null"
+    );
+    stage.db.value(&sql).await
+}
+
+/// A runner that could not remove what was left puts that off.
+async fn is_put_off(stage: &Stage) {
+    let later = "select count(*) = 1 from etl.etl_requests where kind = 'forget' and status = 'RUNNING'
+                    and lease_until > clock_timestamp() + interval '1 minute'";
+    until(|| stage.db.value::<bool>(later)).await;
+}
+
+async fn let_it_be_tried_again(stage: &Stage) {
+    stage
+        .db
+        .execute("update etl.etl_requests set lease_until = clock_timestamp() where status = 'RUNNING'")
+        .await;
+}
+
+/// A runner whose login at the source may read, and has what `vitrina changelog install` grants.
+async fn as_reader(stage: &Stage) -> vitrina_runner::RunnerSettings {
+    let reader = format!("r_{}", stage.db.name());
+    let reader = &reader[..reader.len().min(60)];
+    stage.db.execute(&format!("create role {reader} login password 'read'; alter role {reader} set default_transaction_read_only = on")).await;
+    let desk = desk(stage).await;
+    let logged = desk.logged("content.film", &["id".to_owned()]).await.unwrap();
+    desk.apply(&desk.install(&logged, reader).await.unwrap()).await.unwrap();
+    let mut settings = stage.settings("r1");
+    settings.connections.0.get_mut("content").unwrap().url = stage.db.url_as(reader, "read").into();
+    settings
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_does_not_wait_for_a_deleted_pipeline() {
+    let (stage, id) = with_log(20).await;
+    let stays = stage.pipeline(followed(&json!({"name": "stays"}))).await;
+    stage.succeed(stays).await;
+    stage.delete(id).await;
+    let (runner, stop) = stage.start(as_reader(&stage).await);
+    until(async || forgetting(&stage, "source").await == "DONE").await;
+    let followers = stage.db.texts("select pipeline::text from vitrina.change_consumers").await;
+    assert_eq!(followers, [[Some(stays.to_string())]]);
+    stop.cancel();
+    runner.join_all().await;
+    stage.db.execute("update content.film set title = 'new'").await;
+    stage.succeed_alone(stays).await;
+    stage.db.execute(AGED).await;
+    stage.db.execute("update content.film set title = 'newer' where id = 1").await;
+    stage.succeed_alone(stays).await;
+    assert_eq!(stage.count("vitrina.change_log").await, 1, "nobody else has to read the others");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_is_away_is_told_later_that_a_pipeline_is_gone_and_keeps_nothing_else_waiting() {
+    let (stage, id) = with_log(3).await;
+    stage.delete(id).await;
+    let mut away = stage.settings("r1");
+    away.connections.0.get_mut("content").unwrap().url = "postgres://reader@127.0.0.1:1/content".into();
+    let (away, stop) = stage.start(away);
+    until(async || forgetting(&stage, "target").await == "DONE").await;
+    is_put_off(&stage).await;
+    stop.cancel();
+    away.join_all().await;
+    assert_eq!(stage.count("vitrina.change_consumers").await, 1);
+    let_it_be_tried_again(&stage).await;
+    let (_back, _stop) = stage.start_runner("r2");
+    until(async || forgetting(&stage, "source").await == "DONE").await;
+    assert_eq!(stage.count("vitrina.change_consumers").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_an_older_release_is_followed_as_it_is_and_completed_by_its_next_installation() {
+    let (stage, id) = with_log(3).await;
+    stage.db.execute("drop function vitrina.forget_changes").await;
+    stage.db.execute("update content.film set title = 'new'").await;
+    assert_eq!(stage.succeed(id).await.rows_read, 3);
+    stage.delete(id).await;
+    let (_runner, _stop) = stage.start_runner("r1");
+    is_put_off(&stage).await;
+    assert_eq!(stage.count("vitrina.change_consumers").await, 1);
+    install(&stage, "content.film", &["id"]).await;
+    let_it_be_tried_again(&stage).await;
+    let (_next, _stop) = stage.start_runner("r2");
+    until(async || forgetting(&stage, "source").await == "DONE").await;
+    assert_eq!(stage.count("vitrina.change_consumers").await, 0);
 }
 
 #[tokio::test]

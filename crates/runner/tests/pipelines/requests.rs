@@ -127,12 +127,7 @@ async fn a_deleted_pipeline_leaves_nothing_beside_its_mart() {
             id.0.simple()
         ))
         .await;
-    let actor = vitrina_store::Actor { name: "tester".to_owned(), request_id: "1".to_owned() };
-    stage
-        .store
-        .configure(&[vitrina_store::Change::DeletePipeline { id, version: None }], &actor)
-        .await
-        .unwrap();
+    stage.delete(id).await;
     let mut wakeups = stage.store.wakeups().await.unwrap();
     let (_runner, _stop) = stage.start_runner("r1");
     let status = "select status from etl.etl_requests where kind = 'forget'";

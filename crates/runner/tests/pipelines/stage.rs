@@ -13,7 +13,7 @@ use vitrina_core::{
     AllowedTargets, CursorRange, Event, Mode, OnActive, PipelineId, RunId, RunStatus, Status,
 };
 use vitrina_runner::{Runner, RunnerSettings};
-use vitrina_store::{PipelineRef, RunRecord, RunRequest, Store};
+use vitrina_store::{Actor, Change, PipelineRef, RunRecord, RunRequest, Store};
 use vitrina_testbed::Database;
 
 pub(crate) struct Stage {
@@ -176,6 +176,11 @@ impl Stage {
 
     pub(crate) async fn change(&self, id: PipelineId, event: Event) {
         self.store.request_change(id, event).await.unwrap();
+    }
+
+    pub(crate) async fn delete(&self, id: PipelineId) {
+        let actor = Actor { name: "tester".to_owned(), request_id: "1".to_owned() };
+        self.store.configure(&[Change::DeletePipeline { id, version: None }], &actor).await.unwrap();
     }
 
     /// A pause whose notification is lost: the runner learns of it when it commits its batch.

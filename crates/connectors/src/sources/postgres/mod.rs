@@ -20,7 +20,7 @@ use vitrina_core::{
     Advice, Backfill, Batch, Capture, Destination, Error, Mode, Pipeline, Position, Result, Source,
 };
 
-use super::{Kind, Order};
+use super::{Kind, Left, Order};
 use backfill::KeyBackfill;
 use changelog::Changelog;
 use cursor::{Cursor, RangeBackfill};
@@ -43,6 +43,10 @@ impl Kind for Postgres {
         let follows =
             Follows { installation: order.installation, changelog_max_age: order.changelog_max_age };
         Ok(Box::new(PostgresSource { reader, pipeline, mode: order.mode, backfill, follows, feed: None }))
+    }
+
+    async fn forget(&self, left: &Left<'_>) -> Result<()> {
+        changelog::forget(left).await
     }
 }
 

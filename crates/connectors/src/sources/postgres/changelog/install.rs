@@ -66,7 +66,7 @@ impl Desk {
     /// The statements that are still to be applied before the table's changes are logged.
     pub async fn install(&self, logged: &Logged, reader: &str) -> Result<Vec<String>> {
         let mut statements = Vec::new();
-        if !self.has_objects().await? {
+        if !self.has_all_objects().await? {
             statements.push(OBJECTS.trim_end().to_owned());
         }
         if !self.may_read(reader).await? {
@@ -173,15 +173,22 @@ impl Desk {
         .await
     }
 
+    /// A log of an older release lacks what came later: it is read as it is, and completed by the next installation.
+    async fn has_all_objects(&self) -> Result<bool> {
+        let sql = "select to_regprocedure('vitrina.forget_changes(uuid, uuid)') is not null";
+        Ok(self.has_objects().await? && self.truth(sql).await?)
+    }
+
     async fn may_read(&self, reader: &str) -> Result<bool> {
         let role = literal(reader);
         let sql = format!(
             "select exists (select from pg_roles where rolname = {role}) and to_regclass('vitrina.change_log') is not null
                 and has_schema_privilege({role}, 'vitrina', 'usage') and has_table_privilege({role}, 'vitrina.change_log', 'select')
-                and has_function_privilege({role}, 'vitrina.consume_changes(uuid, uuid, text, interval)', 'execute')"
+                and has_function_privilege({role}, 'vitrina.consume_changes(uuid, uuid, text, interval)', 'execute')
+                and has_function_privilege({role}, 'vitrina.forget_changes(uuid, uuid)', 'execute')"
         );
         // What is not there yet cannot be asked about.
-        if self.has_objects().await? { self.truth(&sql).await } else { Ok(false) }
+        if self.has_all_objects().await? { self.truth(&sql).await } else { Ok(false) }
     }
 
     /// The table and everything that inherits from it, the table first.
@@ -241,7 +248,7 @@ fn grants(reader: &str) -> String {
     format!(
         "grant usage on schema vitrina to {role};
 grant select on vitrina.change_log, vitrina.change_sources, vitrina.change_consumers, vitrina.change_pruned to {role};
-grant execute on function vitrina.consume_changes(uuid, uuid, text, interval) to {role}"
+grant execute on function vitrina.consume_changes(uuid, uuid, text, interval), vitrina.forget_changes(uuid, uuid) to {role}"
     )
 }
 

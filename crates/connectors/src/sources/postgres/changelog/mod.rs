@@ -5,6 +5,7 @@
 //! truncated table) is answered with a full load in place of the window.
 
 mod checkpoint;
+mod forget;
 mod install;
 mod window;
 
@@ -19,6 +20,7 @@ use super::pending::Pending;
 use super::reader::Reader;
 use super::recompute::{Recompute, newest_last, nothing};
 use checkpoint::{Moment, Pass};
+pub(super) use forget::forget;
 pub use install::{Consumer, Desk, LoggedTable};
 use window::{Followed, Opened, Who, Window};
 

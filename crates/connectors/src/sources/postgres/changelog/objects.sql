@@ -88,4 +88,12 @@ begin
     perform vitrina.prune_changes(p_max_age);
     return v_receipt;
 end $$;
-revoke all on function vitrina.prune_changes(interval), vitrina.consume_changes(uuid, uuid, text, interval) from public;
+
+-- A consumer that is no more is not waited for. Answers how many others still are.
+create or replace function vitrina.forget_changes(p_installation uuid, p_pipeline uuid) returns bigint
+    language sql security definer set search_path = pg_catalog, pg_temp as $$
+    delete from vitrina.change_consumers where installation = p_installation and pipeline = p_pipeline;
+    select count(*) from vitrina.change_consumers where not dropped;
+$$;
+revoke all on function vitrina.prune_changes(interval), vitrina.consume_changes(uuid, uuid, text, interval),
+    vitrina.forget_changes(uuid, uuid) from public;
