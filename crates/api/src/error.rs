@@ -19,6 +19,8 @@ pub(crate) enum Error {
     NoSuchPipeline(String),
     NoSuchRun(String),
     NoSuchTarget(String),
+    /// A change of what is there, where nothing is.
+    TargetMissing(String),
     NoSuchConnection(String),
     NoSuchRunner(String),
     /// It has stopped, or has not been heard of for a while.
@@ -98,6 +100,7 @@ impl Error {
             Self::LineTaken => Problem::new(S::CONFLICT, "pipeline.pending", "another request already waits for the end of the active run").hint("ask again once the active run has ended"),
             Self::NoRejects => Problem::new(S::CONFLICT, "rejects.none", "the pipeline has no open reject that was chosen").hint("GET …/rejects lists those it has; one closes by itself when its key succeeds or leaves the source"),
             Self::NoSuchTarget(name) => of_store(&StoreError::NoSuchTarget(name)),
+            Self::TargetMissing(name) => Problem::new(S::PRECONDITION_FAILED, "target.missing", &format!("there is no target {name:?} that if-match could name")).hint("leave if-match out to describe a target that is new"),
             Self::NoSuchConnection(name) => Problem::new(S::NOT_FOUND, "connection.not_found", &format!("there is no connection {name:?}")).hint("GET /connections lists them"),
             Self::InvalidTarget(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "target.invalid", "the target cannot be saved as it is").errors(errors),
             Self::InvalidConfiguration(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "config.invalid", "the configuration cannot be applied as it is").errors(errors),

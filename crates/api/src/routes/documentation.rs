@@ -105,6 +105,7 @@ problems! {
     BadHeader = "400" "`request.header`",
     CannotEdit = "409" "`pipeline.locked` with the fields that have to wait in `errors`, `pipeline.name_taken`",
     ConfigMoved = "412" "`config.version_moved`, with `current_version`",
+    TargetMoved = "412" "`config.version_moved` with `current_version`, `target.missing`",
     NoTarget = "404" "`target.not_found`",
     NoConnection = "404" "`connection.not_found`",
     CannotApply = "409" "`plan.moved` with `plan_hash`, `pipeline.locked`, `pipeline.active`, `pipeline.name_taken`, `target.used`",

@@ -7,7 +7,7 @@ use axum::{Extension, Json};
 use vitrina_store::{Actor, TargetRecord};
 
 use super::documentation::{
-    BadHeader, BadState, ConfigMoved, InvalidTarget, NoTarget, NotJson, TargetUsed, TooLarge,
+    BadHeader, BadState, ConfigMoved, InvalidTarget, NoTarget, NotJson, TargetMoved, TargetUsed, TooLarge,
 };
 use super::pipelines::etag;
 use crate::app::App;
@@ -34,11 +34,11 @@ pub(super) async fn show(State(app): State<App>, TargetPath(name): TargetPath) -
 /// Describe a target, or describe it anew
 #[utoipa::path(put, path = "/targets/{t}", tag = "targets", operation_id = "put_target",
     params(("t" = String, Path, description = "its name, such as analytics.film_dim"),
-           ("if-match" = Option<String>, Header, description = "the etag of the version that is known")),
+           ("if-match" = Option<String>, Header, description = "the etag of the version that is known, or * for any: a target that is new has none")),
     request_body = TargetConfig,
     responses((status = 200, body = TargetDetail, headers(("etag", description = "its version"))),
               (status = 201, description = "it is new", body = TargetDetail, headers(("etag", description = "its version"))),
-              BadState, NoTarget, ConfigMoved, TooLarge, NotJson, InvalidTarget))]
+              BadState, NoTarget, TargetMoved, TooLarge, NotJson, InvalidTarget))]
 pub(super) async fn put(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
@@ -46,7 +46,7 @@ pub(super) async fn put(
     version: IfMatch,
     Body(config): Body<TargetConfig>,
 ) -> Result<Response> {
-    let (record, new) = targets::put(&app, &actor, &name, config, version.given()).await?;
+    let (record, new) = targets::put(&app, &actor, &name, config, version).await?;
     Ok(shown(if new { StatusCode::CREATED } else { StatusCode::OK }, record))
 }
 

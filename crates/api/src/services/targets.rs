@@ -6,6 +6,7 @@ use vitrina_store::{Actor, Change, Error as StoreError, TargetRecord};
 
 use crate::app::{App, Rules};
 use crate::error::{Error, Result};
+use crate::extract::IfMatch;
 use crate::models::TargetConfig;
 use crate::problem::Fault;
 
@@ -17,20 +18,20 @@ pub(crate) async fn find(app: &App, name: &str) -> Result<TargetRecord> {
     app.store.described_target(name).await?.ok_or_else(|| Error::NoSuchTarget(name.to_owned()))
 }
 
-/// Creates or replaces. `version` is the one that the caller has seen; without one the newest counts.
+/// Creates or replaces. Whoever names a version, or any, means a target that is there (RFC 9110, 13.1.1).
 pub(crate) async fn put(
     app: &App,
     actor: &Actor,
     name: &str,
     config: TargetConfig,
-    version: Option<i64>,
+    version: IfMatch,
 ) -> Result<(TargetRecord, bool)> {
     let target = sound(&app.rules, name, config).map_err(Error::InvalidTarget)?;
     let before = app.store.described_target(name).await?;
     let current = before.as_ref().map(|record| record.version);
     match (version, current) {
-        (Some(_), None) => return Err(Error::NoSuchTarget(name.to_owned())),
-        (Some(seen), Some(current)) if seen != current => {
+        (IfMatch::Any | IfMatch::Version(_), None) => return Err(Error::TargetMissing(name.to_owned())),
+        (IfMatch::Version(seen), Some(current)) if seen != current => {
             return Err(StoreError::VersionMoved { current }.into());
         }
         _ => {}

@@ -34,6 +34,22 @@ async fn a_target_is_described_shown_changed_and_forgotten() {
     assert_eq!(audited, format!("target.put {film_dim},target.put {film_dim},target.delete {film_dim}"));
 }
 
+/// RFC 9110, 13.1.1: without the header the call would create it, so the header is what fails.
+#[tokio::test]
+async fn an_if_match_never_creates_a_target() {
+    let app = App::start().await;
+    let put = |version: &str| app.request(Method::PUT, FILMS).header("if-match", version).json(&json!({}));
+    for version in ["*", "\"1\""] {
+        let answer = send(put(version)).await.assert_problem(412, "target.missing");
+        assert!(answer.body["hint"].as_str().unwrap().contains("leave if-match out"), "{}", answer.body);
+    }
+    app.get(FILMS).await.assert_problem(404, "target.not_found");
+    app.put_json(FILMS, &json!({})).await.assert(201);
+    send(put("*")).await.assert(200);
+    let delete = app.request(Method::DELETE, "/targets/analytics.nothing").header("if-match", "*");
+    send(delete).await.assert_problem(404, "target.not_found");
+}
+
 #[tokio::test]
 async fn only_allowed_targets_are_described_and_all_faults_are_told_at_once() {
     let app = App::start().await;
