@@ -6,6 +6,7 @@
 
 mod access;
 mod app;
+mod connections;
 mod envelope;
 mod error;
 mod events;

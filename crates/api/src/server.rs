@@ -1,15 +1,11 @@
 //! From settings to a listening server, and its orderly end.
 
-use std::future::IntoFuture;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use axum::ServiceExt;
-use axum::extract::Request;
-use futures_util::FutureExt;
 use rustls::ServerConfig;
 use secrecy::ExposeSecret;
 use tokio::net::TcpListener;
@@ -20,10 +16,10 @@ use tower_http::normalize_path::NormalizePath;
 use vitrina_store::{Role, Store};
 
 use crate::app::{App, Rules};
+use crate::connections::Connections;
 use crate::limits::Limits;
 use crate::lookups::Lookups;
 use crate::pulses::Pulses;
-use crate::tls::TlsListener;
 use crate::{ApiSettings, TlsError, TlsFiles, events, measure, routes, wakeups};
 
 /// How long a stopping server lets answers finish.
@@ -52,8 +48,6 @@ pub enum StartError {
     Tls(#[from] TlsError),
     #[error(transparent)]
     Store(#[from] vitrina_store::Error),
-    #[error("the server broke off: {0}")]
-    Serve(#[source] io::Error),
 }
 
 /// A server that listens and does not answer yet.
@@ -119,19 +113,13 @@ impl Server {
         };
         let service = NormalizePath::trim_trailing_slash(routes::router(&app));
         tracing::info!(address = %self.address, tls = self.tls.is_some(), "the API listens");
-        let service = ServiceExt::<Request>::into_make_service(service);
-        let stop = shutdown.clone().cancelled_owned();
-        let server = match self.tls {
-            Some(tls) => {
-                let listener = TlsListener::new(self.listener, tls);
-                axum::serve(listener, service).with_graceful_shutdown(stop).into_future().boxed()
-            }
-            None => axum::serve(self.listener, service).with_graceful_shutdown(stop).into_future().boxed(),
-        };
+        let (max_connections, patience) = (self.settings.max_connections, self.settings.patience);
+        let connections = Connections::new(self.listener, self.tls, max_connections, patience);
         tokio::select! {
-            ended = server => ended.map_err(StartError::Serve),
-            () = grace(&shutdown) => Ok(()),
+            () = connections.serve(service, shutdown.clone()) => {}
+            () = grace(&shutdown) => {}
         }
+        Ok(())
     }
 }
 

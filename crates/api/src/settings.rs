@@ -20,6 +20,10 @@ pub struct ApiSettings {
     pub allowed_targets: AllowedTargets,
     /// Calls a second that one token may make; 0 is no limit.
     pub rate_limit: u32,
+    /// Connections at a time: whoever comes beyond them waits.
+    pub max_connections: usize,
+    /// How long a peer may take for its greeting and for the headers of a call, and stay silent between two calls.
+    pub patience: Duration,
     /// HTTPS instead of HTTP.
     pub tls: Option<TlsFiles>,
     /// Becomes the token named `admin`, so that a fresh installation can be reached at all.

@@ -1,25 +1,11 @@
 //! Encryption of the server's own connections, where it is not a proxy's business.
 
-use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::serve::Listener;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
-use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
-
-/// A peer that says nothing keeps nobody waiting.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Handshakes at a time: those beyond wait in the listener's own queue.
-const AT_A_TIME: usize = 256;
 
 /// A certificate chain and its key, as PEM files.
 #[derive(Debug, Clone)]
@@ -55,47 +41,5 @@ impl TlsFiles {
         let config =
             config.with_single_cert(certificates, key).map_err(|error| wrong(&self.certificate, &error))?;
         Ok(Arc::new(config))
-    }
-}
-
-/// Handshakes go on beside each other: a slow one keeps no other caller waiting.
-pub(crate) struct TlsListener {
-    tcp: TcpListener,
-    acceptor: TlsAcceptor,
-    handshakes: JoinSet<Option<(TlsStream<TcpStream>, SocketAddr)>>,
-}
-
-impl TlsListener {
-    pub(crate) fn new(tcp: TcpListener, config: Arc<ServerConfig>) -> Self {
-        Self { tcp, acceptor: TlsAcceptor::from(config), handshakes: JoinSet::new() }
-    }
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            tokio::select! {
-                (stream, address) = Listener::accept(&mut self.tcp), if self.handshakes.len() < AT_A_TIME => {
-                    let handshake = self.acceptor.accept(stream);
-                    self.handshakes.spawn(async move {
-                        let shaken = timeout(PATIENCE, handshake).await.ok()?;
-                        shaken.inspect_err(|error| tracing::debug!(%error, %address, "no TLS")).ok().map(|io| (io, address))
-                    });
-                }
-                // Matched whatever came of it: a branch that does not match is not waited for any more.
-                Some(shaken) = self.handshakes.join_next() => {
-                    if let Ok(Some(ready)) = shaken {
-                        return ready;
-                    }
-                }
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.tcp.local_addr()
     }
 }

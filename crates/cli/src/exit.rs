@@ -94,7 +94,6 @@ fn of_start(error: &vitrina_api::StartError) -> Exit {
     match error {
         vitrina_api::StartError::EmptyToken | vitrina_api::StartError::Tls(_) => Exit::Usage,
         vitrina_api::StartError::Store(error) => of_store(error),
-        vitrina_api::StartError::Serve(_) => Exit::Failed,
         _ => Exit::Refused,
     }
 }

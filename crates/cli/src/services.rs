@@ -22,6 +22,8 @@ use crate::exit::Exit;
 const API_SESSIONS: u32 = 10;
 /// What a runner needs beside those of its runs.
 const RUNNER_SESSIONS: u32 = 4;
+/// For headers of calls and between two of them: whoever says nothing holds no connection for long.
+const API_PATIENCE: Duration = Duration::from_secs(10);
 /// A session that hangs must not keep the process.
 const CLOSING: Duration = Duration::from_secs(5);
 
@@ -139,6 +141,8 @@ fn api(settings: &Settings) -> ApiSettings {
         allowed_targets: settings.allowed_targets.clone(),
         admin_token: settings.api.admin_token.clone(),
         rate_limit: settings.api.rate_limit,
+        max_connections: settings.api.max_connections.get(),
+        patience: API_PATIENCE,
         tls: settings.api.tls.clone(),
         source_connections: sources(settings),
     }

@@ -77,6 +77,8 @@ pub(crate) fn settings(listen: &str, admin_token: Option<&str>) -> ApiSettings {
         allowed_targets: Default::default(),
         admin_token: admin_token.map(Into::into),
         rate_limit: 0,
+        max_connections: 1024,
+        patience: Duration::from_secs(60),
         tls: None,
         source_connections: BTreeMap::from([("source".to_owned(), cinema)]),
     }

@@ -6,6 +6,7 @@
 mod access;
 mod app;
 mod backfills;
+mod connections;
 mod editing;
 mod errors;
 mod events;

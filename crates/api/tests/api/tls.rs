@@ -9,7 +9,7 @@ use vitrina_testbed::Database;
 use crate::app::{App, migrated, settings};
 
 /// A certificate for localhost that signs itself.
-fn files(folder: &tempfile::TempDir) -> (TlsFiles, String) {
+pub(crate) fn files(folder: &tempfile::TempDir) -> (TlsFiles, String) {
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
     let rcgen::CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(names).unwrap();
     let files = TlsFiles { certificate: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };

@@ -43,6 +43,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("api.token", "VITRINA_API_TOKEN", SecretText, Unset, "bearer token the command line sends"),
     setting("api.admin_token", "VITRINA_ADMIN_TOKEN", SecretText, Unset, "becomes the first admin token of the API"),
     setting("api.rate_limit", "VITRINA_API_RATE_LIMIT", Text, Value("5000"), "calls a second that one token may make, a change counting as ten; 0 for no limit"),
+    setting("api.max_connections", "VITRINA_API_MAX_CONNECTIONS", Text, Value("1024"), "connections to the API at a time; whoever comes beyond them waits until one ends"),
     setting("api.tls_cert", "VITRINA_API_TLS_CERT", Text, Unset, "PEM file with the API's certificate chain: HTTPS instead of HTTP"),
     setting("api.tls_key", "VITRINA_API_TLS_KEY", Text, Unset, "PEM file with its key"),
     setting("api.ca", "VITRINA_API_CA", Text, Unset, "PEM file with a certificate authority that the command line trusts beside the system's"),

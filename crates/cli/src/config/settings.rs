@@ -37,6 +37,8 @@ pub struct ApiSettings {
     pub admin_token: Option<SecretString>,
     /// Calls a second that one token may make; 0 is no limit.
     pub rate_limit: u32,
+    /// Connections at a time.
+    pub max_connections: NonZeroUsize,
     /// Certificate chain and key of the API's own HTTPS, as PEM files.
     pub tls: Option<TlsFiles>,
     /// A certificate authority that the command line trusts beside the system's, as a PEM file.
@@ -165,6 +167,7 @@ impl Reader<'_> {
         let token = self.text("api.token", parse::token);
         let admin_token = self.text("api.admin_token", parse::token);
         let rate_limit = self.text("api.rate_limit", parse::rate);
+        let max_connections = self.text("api.max_connections", parse::count);
         let (certificate, key) =
             (self.text("api.tls_cert", parse::path), self.text("api.tls_key", parse::path));
         let tls = self.pair(certificate, key);
@@ -175,6 +178,7 @@ impl Reader<'_> {
             token,
             admin_token,
             rate_limit: rate_limit?,
+            max_connections: max_connections?,
             tls: tls?,
             ca,
         })
