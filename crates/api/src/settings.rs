@@ -36,6 +36,8 @@ pub struct ApiSettings {
 pub struct SourceConnection {
     pub url: SecretString,
     pub allowed_schemas: Vec<String>,
+    /// What the planner may expect a query to cost, as for the runner.
+    pub max_query_cost: Option<f64>,
     /// Sessions that may be open there at a time: it is somebody's production.
     places: Arc<Semaphore>,
 }
@@ -60,7 +62,7 @@ impl Deref for Seat {
 
 impl SourceConnection {
     pub fn new(url: SecretString, allowed_schemas: Vec<String>) -> Self {
-        Self { url, allowed_schemas, places: Arc::new(Semaphore::new(SESSIONS)) }
+        Self { url, allowed_schemas, max_query_cost: None, places: Arc::new(Semaphore::new(SESSIONS)) }
     }
 
     /// Waits for a place, but not for long.

@@ -155,7 +155,9 @@ pub(crate) fn sources(settings: &Settings) -> BTreeMap<String, SourceConnection>
     };
     let source = |(name, connection): (&String, &crate::config::Connection)| {
         let crate::config::Connection { url, allowed_schemas } = connection.clone();
-        (name.clone(), SourceConnection::new(url, allowed_schemas))
+        let mut source = SourceConnection::new(url, allowed_schemas);
+        source.max_query_cost = settings.runner.max_query_cost;
+        (name.clone(), source)
     };
     settings.connections.iter().filter(is_source).map(source).collect()
 }
@@ -182,7 +184,9 @@ fn runner(settings: &Settings) -> RunnerSettings {
 pub(crate) fn connections(settings: &Settings) -> Connections {
     let named = |(name, connection): (&String, &crate::config::Connection)| {
         let crate::config::Connection { url, allowed_schemas } = connection.clone();
-        (name.clone(), Connection::new(name, url, allowed_schemas))
+        let mut connection = Connection::new(name, url, allowed_schemas);
+        connection.max_query_cost = settings.runner.max_query_cost;
+        (name.clone(), connection)
     };
     Connections(settings.connections.iter().map(named).collect())
 }

@@ -20,6 +20,8 @@ pub struct Connection {
     pub url: SecretString,
     /// Schemas that queries on this connection may read.
     pub allowed_schemas: Vec<String>,
+    /// What the planner may expect a query to cost; unset, whatever it takes, as a full load is honestly expensive.
+    pub max_query_cost: Option<f64>,
     pub(crate) parked: Parked,
     pub(crate) known_tables: KnownTables,
 }
@@ -30,6 +32,7 @@ impl Connection {
             name: name.into(),
             url,
             allowed_schemas,
+            max_query_cost: None,
             parked: Parked::default(),
             known_tables: KnownTables::default(),
         }
@@ -51,7 +54,8 @@ impl Connections {
     /// The same, without what is remembered of them: for who wants to see them as they are now.
     pub fn afresh(&self) -> Self {
         let new = |(name, known): (&String, &Connection)| {
-            (name.clone(), Connection::new(name, known.url.clone(), known.allowed_schemas.clone()))
+            let new = Connection::new(name, known.url.clone(), known.allowed_schemas.clone());
+            (name.clone(), Connection { max_query_cost: known.max_query_cost, ..new })
         };
         Self(self.0.iter().map(new).collect())
     }

@@ -211,6 +211,7 @@ async fn a_ceiling_of_cost_holds_only_where_one_is_set() {
     assert_eq!(refused(&client, sql).await, []);
     let findings = check_plan(&client, sql, &schemas(), Some(1000.0)).await.unwrap();
     assert_eq!(findings[0].code, "sql.too_costly");
+    assert!(findings[0].to_string().contains("raise runner.max_query_cost"), "{}", findings[0]);
     assert_eq!(
         check_plan(&client, "select id from content.film", &schemas(), Some(1000.0)).await.unwrap(),
         []

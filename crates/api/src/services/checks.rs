@@ -154,7 +154,7 @@ async fn described(
 ) -> Result<(Vec<DescribedColumn>, Vec<Check>), Refused> {
     let session = connection.read("validate").await.map_err(Refused::Away)?;
     let columns = vitrina_guard::describe(&session.client, sql).await.map_err(refused)?;
-    plan(&session, sql, &connection.allowed_schemas).await?;
+    plan(&session, sql, connection).await?;
     let mut checks = missing_columns(pipeline, &columns);
     if let (Some(table), Mode::Incremental) = (pipeline.driving_table(), pipeline.mode) {
         let wanted = cursor(pipeline);
@@ -170,8 +170,9 @@ async fn described(
 }
 
 /// What stands behind the names of a query: views, functions, operators.
-pub(super) async fn plan(session: &Reading, sql: &str, schemas: &[String]) -> Result<(), Refused> {
-    match vitrina_guard::check_plan(&session.client, sql, schemas, None)
+pub(super) async fn plan(session: &Reading, sql: &str, connection: &SourceConnection) -> Result<(), Refused> {
+    let (schemas, ceiling) = (&connection.allowed_schemas, connection.max_query_cost);
+    match vitrina_guard::check_plan(&session.client, sql, schemas, ceiling)
         .await
         .map_err(|error| refused(error.into()))?
     {

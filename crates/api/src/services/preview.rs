@@ -33,8 +33,7 @@ async fn of(app: &App, pipeline: &Pipeline, rows: usize) -> Result<Sample> {
     let sql = pipeline.reader_sql().ok_or_else(|| fault("pipeline.source", "there is no query to ask"))?;
     checks::harmless(pipeline, connection, &sql).await?;
     let session = connection.read("preview").await.map_err(Error::SourceAway)?;
-    let schemas = &connection.allowed_schemas;
-    checks::plan(&session, &sql, schemas).await.map_err(|refused| refusal(field, refused))?;
+    checks::plan(&session, &sql, connection).await.map_err(|refused| refusal(field, refused))?;
     let limits = SampleLimits { max_rows: rows, ..SampleLimits::default() };
     let sampled = vitrina_guard::sample(&session.client, &sql, &limits).await;
     sampled.map_err(|error| refusal(field, checks::refused(error)))

@@ -55,6 +55,23 @@ async fn a_query_is_sampled_only_past_the_guard() {
 }
 
 #[tokio::test]
+async fn a_query_above_the_ceiling_of_cost_is_neither_sampled_nor_saved() {
+    let app = App::start_as(None, |settings| {
+        settings.source_connections.get_mut("source").unwrap().max_query_cost = Some(1.0);
+    })
+    .await;
+    let body = json!({"name": "x", "target_table": "analytics.x", "source_query": QUERY});
+    let sampled = app.post_json("/preview", &json!({"pipeline": body})).await;
+    for answer in [
+        sampled.assert_problem(422, "sql.invalid"),
+        app.post_json("/pipelines", &body).await.assert_problem(422, "pipeline.invalid"),
+    ] {
+        assert_eq!(answer.faults(), [("/source_query", "sql.too_costly")]);
+        assert!(answer.body.to_string().contains("raise runner.max_query_cost"), "{}", answer.body);
+    }
+}
+
+#[tokio::test]
 async fn an_error_of_the_source_tells_no_values() {
     let app = App::start().await;
     app.database.execute("insert into content.film_work (id, title) values (1, 'hunter2')").await;

@@ -81,6 +81,12 @@ pub(super) fn rate(text: &str) -> Result<u32, Complaint> {
     })
 }
 
+/// As a planner counts: pages that are read one after the other.
+pub(super) fn cost(text: &str) -> Result<f64, Complaint> {
+    let cost = text.parse().ok().filter(|cost: &f64| cost.is_finite() && *cost > 0.0);
+    cost.ok_or_else(|| Complaint::new("is no cost", "write a number above 0, such as 1000000"))
+}
+
 /// Kilobytes and megabytes as Postgres counts them, by 1024.
 pub(super) fn bytes(text: &str) -> Result<usize, Complaint> {
     let complaint =

@@ -55,6 +55,8 @@ pub struct RunnerSettings {
     pub pause_timeout: Duration,
     pub max_batch_bytes: usize,
     pub source_patience: Duration,
+    /// As the planner counts; without it a query may cost what it takes.
+    pub max_query_cost: Option<f64>,
     pub changelog_max_age: Duration,
     pub keep_history: Duration,
     /// Where it shows how it does.
@@ -207,6 +209,7 @@ impl Reader<'_> {
         let pause_timeout = self.text("runner.pause_timeout", parse::duration);
         let max_batch_bytes = self.text("runner.max_batch_bytes", parse::bytes);
         let source_patience = self.text("runner.source_patience", parse::duration);
+        let max_query_cost = self.text("runner.max_query_cost", parse::cost);
         let changelog_max_age = self.text("runner.changelog_max_age", parse::duration);
         let keep_history = self.text("runner.keep_history", parse::duration);
         let metrics_listen = self.text("runner.metrics_listen", parse::address);
@@ -219,6 +222,7 @@ impl Reader<'_> {
             pause_timeout: pause_timeout?,
             max_batch_bytes: max_batch_bytes?,
             source_patience: source_patience?,
+            max_query_cost,
             changelog_max_age: changelog_max_age?,
             keep_history: keep_history?,
             metrics_listen,

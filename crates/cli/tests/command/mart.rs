@@ -120,3 +120,19 @@ async fn what_no_statement_can_mend_is_told_as_a_run_would_tell_it() {
     assert_eq!(refused.status.code(), Some(4));
     assert!(super::text(&refused.stderr).contains("content.nothing"), "{}", super::text(&refused.stderr));
 }
+
+#[tokio::test]
+async fn the_ceiling_of_cost_holds_in_runs_and_in_validation_where_it_is_set() {
+    let place = Place::with_films().await;
+    place.vitrina(&["mart", "films", "--apply"]).ends(0);
+    let ceiling = "VITRINA_RUNNER_MAX_QUERY_COST";
+    let mut up = place.vitrina(&["up", "--listen", "127.0.0.1:0"]).variable(ceiling, "1").start();
+    let api = format!("http://{}", up.is_up());
+    let called = |arguments: &[&str]| place.vitrina(arguments).variable("VITRINA_API_URL", &api);
+    let shown = called(&["validate", "films"]).ends(2);
+    assert!(shown.contains("raise runner.max_query_cost"), "{shown}");
+    let failed = called(&["run", "films", "--watch"]).output();
+    assert!(!failed.status.success());
+    let error: String = place.db.value("select error from etl.etl_runs").await;
+    assert!(error.contains("raise runner.max_query_cost"), "{error}");
+}

@@ -100,7 +100,8 @@ impl Explained {
         let ceiling = cost_ceiling.filter(|ceiling| self.cost > *ceiling);
         let costly = ceiling.map(|ceiling| {
             let message = format!("the planner expects a cost of {}, and {ceiling} is allowed", self.cost);
-            Finding::at("", 0, "sql.too_costly", message).hint("read less, or give the planner an index")
+            Finding::at("", 0, "sql.too_costly", message)
+                .hint("read less, give the planner an index, or raise runner.max_query_cost")
         });
         self.findings.iter().cloned().chain(scanned).chain(called).chain(costly).collect()
     }

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use vitrina_core::RunStatus;
 
-use crate::stage::Stage;
+use crate::stage::{QUERY, Stage};
 
 #[tokio::test]
 async fn a_query_needs_no_order_and_may_aggregate_and_join() {
@@ -19,6 +19,46 @@ async fn a_query_needs_no_order_and_may_aggregate_and_join() {
     let id = stage.pipeline(json!({"source_query": query, "batch_size": 7})).await;
     assert_eq!(stage.succeed(id).await.rows_written, 40);
     assert_eq!(stage.succeed(id).await.rows_unchanged, 40);
+}
+
+#[tokio::test]
+async fn a_query_above_the_ceiling_of_cost_fails_at_once_and_names_the_setting() {
+    let stage = Stage::with_films(40).await;
+    let query = "select a.id, a.title, a.rating, a.modified from content.film a
+                  where (select count(*) from content.film b, content.film c) > 0";
+    let id = stage.pipeline(json!({"source_query": query})).await;
+    let mut settings = stage.settings("tester");
+    settings.connections.0.get_mut("content").unwrap().max_query_cost = Some(20.0);
+    let run = stage.request(id).await;
+    stage.work_off(settings.clone()).await;
+    let run = stage.run_record(run).await;
+    assert_eq!(run.error_code.as_deref(), Some("sql.too_costly"));
+    let error = run.error.unwrap();
+    assert!(error.contains("and 20 is allowed") && error.contains("runner.max_query_cost"), "{error}");
+    stage.db.execute(&format!("update etl.etl_pipelines set source_query = '{QUERY} where id = 1'")).await;
+    let cheap = stage.request(id).await;
+    stage.work_off(settings).await;
+    assert_eq!(stage.run_record(cheap).await.status, RunStatus::Success);
+}
+
+/// A query that leads from changed keys to rows is one that people write, too.
+#[tokio::test]
+async fn a_watch_query_above_the_ceiling_of_cost_is_refused() {
+    let stage = Stage::with_films(40).await;
+    stage.db.execute("create table content.rating (film_id int, person int, modified timestamptz not null default now(), primary key (film_id, person)); create index on content.rating (modified)").await;
+    let keys = "select a.id from content.film a, content.film b, content.film c where a.id = any($1)";
+    let id = stage
+        .pipeline(json!({
+            "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id",
+            "watch": [{"table": "content.rating", "key": ["film_id"], "keys": keys}],
+        }))
+        .await;
+    let mut settings = stage.settings("tester");
+    settings.connections.0.get_mut("content").unwrap().max_query_cost = Some(60.0);
+    let run = stage.request(id).await;
+    stage.work_off(settings).await;
+    let run = stage.run_record(run).await;
+    assert_eq!(run.error_code.as_deref(), Some("sql.too_costly"), "{:?}", run.error);
 }
 
 #[tokio::test]

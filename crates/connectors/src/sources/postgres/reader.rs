@@ -68,8 +68,8 @@ impl Reader {
             session.end_older(order.lease.pipeline, order.lease.token).await?;
         }
         let described = describe(&session, &sql).await?;
-        // A full load is honestly expensive: no ceiling of cost.
-        refuse(&vitrina_guard::check_plan(&session.client, &sql, &connection.allowed_schemas, None).await?)?;
+        let (schemas, ceiling) = (&connection.allowed_schemas, connection.max_query_cost);
+        refuse(&vitrina_guard::check_plan(&session.client, &sql, schemas, ceiling).await?)?;
         let columns: Vec<Column> =
             described.iter().map(|column| Column::new(&column.name, column.type_oid)).collect();
         let schema = declared(&session, &described, &columns).await?;
@@ -222,7 +222,8 @@ impl Reader {
         let Some(keys) = watch.keys.as_deref() else { return Ok(()) };
         refuse(&vitrina_guard::check_watch(keys, schemas))?;
         let was_busy = self.session.set_busy(true);
-        let findings = vitrina_guard::check_plan(&self.session.client, keys, schemas, None).await?;
+        let ceiling = self.connection.max_query_cost;
+        let findings = vitrina_guard::check_plan(&self.session.client, keys, schemas, ceiling).await?;
         self.session.set_busy(was_busy);
         refuse(&findings)
     }
