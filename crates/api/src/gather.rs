@@ -4,10 +4,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream::{self, FuturesUnordered};
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use vitrina_store::Error as StoreError;
 
@@ -72,7 +73,11 @@ where
     (Gather(sender), work)
 }
 
-/// One look, for all who have asked by now.
+/// What a look has found; none where it panicked.
+type Found<K, V> = Option<std::result::Result<HashMap<K, V>, Arc<StoreError>>>;
+
+/// One look, for all who have asked by now. What fails for several keys is looked for once more, each key alone: one of
+/// them may be the reason, and the others do not pay for it.
 async fn serve<K, V, F>(callers: Vec<Asked<K, V>>, look: &impl Fn(Vec<K>) -> F)
 where
     K: Eq + Hash + Clone,
@@ -80,7 +85,40 @@ where
     F: Future<Output = std::result::Result<HashMap<K, V>, StoreError>>,
 {
     let keys: HashSet<K> = callers.iter().map(|asked| asked.key.clone()).collect();
-    let found = look(keys.into_iter().collect()).await.map_err(Arc::new);
+    let several = keys.len() > 1;
+    let found = attempt(keys.into_iter().collect(), look).await;
+    if !several || !is_of_one_key(&found) {
+        return tell(callers, &found);
+    }
+    let mut apart: HashMap<K, Vec<Asked<K, V>>> = HashMap::new();
+    for asked in callers {
+        apart.entry(asked.key.clone()).or_default().push(asked);
+    }
+    let alone = async |(key, callers)| tell(callers, &attempt(vec![key], look).await);
+    stream::iter(apart).for_each_concurrent(AT_A_TIME, alone).await;
+}
+
+/// A panic ends this look and not those to come.
+async fn attempt<K, V, F>(keys: Vec<K>, look: &impl Fn(Vec<K>) -> F) -> Found<K, V>
+where
+    F: Future<Output = std::result::Result<HashMap<K, V>, StoreError>>,
+{
+    let found = AssertUnwindSafe(async { look(keys).await }).catch_unwind().await;
+    found.inspect_err(|_| tracing::error!("a shared look panicked")).ok().map(|found| found.map_err(Arc::new))
+}
+
+/// What a meta-store that is away or busy has refused, it would refuse for each of them.
+fn is_of_one_key<K, V>(found: &Found<K, V>) -> bool {
+    match found {
+        Some(Ok(_)) => false,
+        Some(Err(error)) => !error.is_connection() && !error.is_busy(),
+        None => true,
+    }
+}
+
+fn tell<K: Eq + Hash, V: Clone>(callers: Vec<Asked<K, V>>, found: &Found<K, V>) {
+    // Dropped unanswered, they hear that nobody looks.
+    let Some(found) = found else { return };
     for Asked { key, answer } in callers {
         let value = found.as_ref().map(|found| found.get(&key).cloned()).map_err(Arc::clone);
         // Whoever has gone away needs no answer.
@@ -145,5 +183,68 @@ mod tests {
             [(1, Some(1)), (1, Some(2)), (1, last), (2, last), (2, last), (3, last), (100, None)]
         );
         assert_eq!(looks.load(Ordering::SeqCst), AT_A_TIME + 1);
+    }
+
+    /// Looks for keys below 100 and finds them; how it looks for 13 is up to the test.
+    async fn ask_three<F: Future<Output = StoreError>>(
+        unlucky: impl Fn() -> F + Copy,
+    ) -> (Vec<Result<Option<u32>>>, usize) {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&looks);
+        let (gather, work) = gather(move |keys: Vec<u32>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async move {
+                if keys.contains(&13) {
+                    return Err(unlucky().await);
+                }
+                Ok(keys.into_iter().map(|key| (key, key)).collect())
+            }
+        });
+        let asked = async {
+            // Together: all three have asked before the first look.
+            let answers = futures_util::future::join_all([1, 13, 2].map(|key| gather.get(key))).await;
+            let later = gather.get(3).await;
+            answers.into_iter().chain([later]).collect()
+        };
+        let answers = tokio::select! {
+            answers = asked => answers,
+            () = work => panic!("it looks for as long as somebody may ask"),
+        };
+        (answers, looks.load(Ordering::SeqCst))
+    }
+
+    #[tokio::test]
+    async fn a_key_that_fails_fails_for_those_who_asked_for_it_alone() {
+        let (answers, looks) = ask_three(|| async { StoreError::RunOpen }).await;
+        let [Ok(Some(1)), Err(Error::Store(error)), Ok(Some(2)), Ok(Some(3))] = answers.as_slice() else {
+            panic!("{answers:?}")
+        };
+        assert!(matches!(**error, StoreError::RunOpen), "{error:?}");
+        assert_eq!(looks, 1 + 3 + 1, "together, each alone, and the one that came later");
+    }
+
+    fn panics() -> StoreError {
+        panic!("as the test wants it")
+    }
+
+    #[tokio::test]
+    async fn a_look_that_panics_ends_neither_the_others_nor_those_to_come() {
+        let (answers, _) = ask_three(|| async { panics() }).await;
+        let expected = [Ok(Some(1)), Err(()), Ok(Some(2)), Ok(Some(3))];
+        let told: Vec<_> = answers.iter().map(|answer| answer.as_ref().map_err(drop).copied()).collect();
+        assert_eq!(told, expected);
+        assert!(matches!(answers[1], Err(Error::Internal(_))), "{answers:?}");
+    }
+
+    #[tokio::test]
+    async fn a_meta_store_that_is_away_is_not_asked_again_for_each() {
+        let away = || async {
+            let store =
+                vitrina_store::Store::connect("postgres://nobody@127.0.0.1:1/nothing", "test", 1).await;
+            store.expect_err("nobody listens there")
+        };
+        let (answers, looks) = ask_three(away).await;
+        assert!(answers[..3].iter().all(Result::is_err), "{answers:?}");
+        assert_eq!(looks, 2);
     }
 }
