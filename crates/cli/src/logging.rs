@@ -6,7 +6,6 @@ use std::io::{self, IsTerminal};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::{JsonFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormattedFields};
@@ -15,7 +14,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 use vitrina_runner::RunLog;
-use vitrina_telemetry::Traces;
+use vitrina_telemetry::{Fields, Traces};
 
 use crate::config::{LogFormat, LogSettings};
 
@@ -89,7 +88,10 @@ where
             let fields = extensions.get::<FormattedFields<JsonFields>>();
             line.extend(fields.and_then(|fields| object(&fields.fields)).unwrap_or_default());
         }
-        event.record(&mut Fields(&mut line));
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let message = fields.0.remove("message").map(|message| ("msg".to_owned(), message));
+        line.extend(fields.0.into_iter().chain(message));
         // Meant for traces.
         line.retain(|name, _| !name.starts_with("otel."));
         let metadata = event.metadata();
@@ -102,39 +104,4 @@ where
 
 fn object(text: &str) -> Option<Map<String, Value>> {
     serde_json::from_str(text).ok()
-}
-
-struct Fields<'a>(&'a mut Map<String, Value>);
-
-impl Fields<'_> {
-    fn insert(&mut self, field: &Field, value: Value) {
-        let name = if field.name() == "message" { "msg" } else { field.name() };
-        self.0.insert(name.to_owned(), value);
-    }
-}
-
-impl Visit for Fields<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.insert(field, format!("{value:?}").into());
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.insert(field, value.into());
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.insert(field, value.into());
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.insert(field, value.into());
-    }
-
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.insert(field, value.into());
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.insert(field, value.into());
-    }
 }

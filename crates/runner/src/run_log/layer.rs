@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::sync::mpsc;
-use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
@@ -14,6 +13,7 @@ use tracing_subscriber::registry::LookupSpan;
 use uuid::Uuid;
 use vitrina_core::{PipelineId, RunId};
 use vitrina_store::LogLine;
+use vitrina_telemetry::Fields;
 
 use super::{Dropped, Message};
 
@@ -42,8 +42,8 @@ impl<S> Layer<S> for RunLogLayer
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let Some(span) = context.span(id) else { return };
+    fn on_new_span(&self, attributes: &Attributes<'_>, span: &Id, context: Context<'_, S>) {
+        let Some(span) = context.span(span) else { return };
         if !span.metadata().target().starts_with("vitrina_runner") {
             return;
         }
@@ -51,7 +51,7 @@ where
         attributes.record(&mut fields);
         match span.name() {
             "run" => {
-                let (Some(run), Some(pipeline)) = (fields.id("run_id"), fields.id("pipeline_id")) else {
+                let (Some(run), Some(pipeline)) = (id(&fields, "run_id"), id(&fields, "pipeline_id")) else {
                     return;
                 };
                 let of_run =
@@ -112,42 +112,6 @@ fn level(level: tracing::Level) -> &'static str {
     }
 }
 
-#[derive(Default)]
-struct Fields(Map<String, Value>);
-
-impl Fields {
-    fn insert(&mut self, field: &Field, value: Value) {
-        self.0.insert(field.name().to_owned(), value);
-    }
-
-    fn id(&self, name: &str) -> Option<Uuid> {
-        self.0.get(name)?.as_str()?.parse().ok()
-    }
-}
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        // Postgres stores no text with a NUL in it.
-        self.insert(field, format!("{value:?}").replace('\0', "\u{fffd}").into());
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.insert(field, value.replace('\0', "\u{fffd}").into());
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.insert(field, value.into());
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.insert(field, value.into());
-    }
-
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.insert(field, value.into());
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.insert(field, value.into());
-    }
+fn id(fields: &Fields, name: &str) -> Option<Uuid> {
+    fields.0.get(name)?.as_str()?.parse().ok()
 }
