@@ -80,13 +80,17 @@ async fn room_for_a_suspect_does_not_hold_up_others_for_long() {
     let (_runner, _shutdown) = stage.start(restless(&stage, "fair"));
     stage.request(long).await;
     stage.someone_waits_for("content.genre").await;
-    // It is a suspect before it is asked for: the runner may claim it at once.
-    stage.db.execute("update etl.etl_pipelines set stalls = 2 where name = 'film'").await;
-    let run = stage.request(suspect).await;
+    // A request clears its stalls, and the runner may claim it at once: it is a suspect from the same moment on.
     stage
         .db
-        .execute("update etl.etl_pipelines set requested_at = now() - interval '1 hour' where name = 'film'")
+        .execute(
+            "create function public.suspect() returns trigger language plpgsql as $$ begin
+                 new.stalls := 2; new.requested_at := now() - interval '1 hour'; return new; end $$;
+             create trigger suspect before update on etl.etl_pipelines for each row
+                 when (new.name = 'film' and new.status = 'RUN_REQUESTED') execute function public.suspect()",
+        )
         .await;
+    let run = stage.request(suspect).await;
     stage.db.execute("create table analytics.other (id int primary key, title text)").await;
     let query = "select id, title from content.film";
     let other = stage
