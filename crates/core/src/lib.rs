@@ -36,5 +36,5 @@ pub use pipeline::{
 pub use plan::{Task, TaskKind, TaskPlan};
 pub use schedule::{NoSchedule, Schedule};
 pub use status::{RunStatus, Status};
-pub use target::{AllowedTargets, Target, TargetName, is_allowed_target};
+pub use target::{AllowedTargets, DocumentRules, Target, TargetName, is_allowed_target};
 pub use words::UnknownWord;

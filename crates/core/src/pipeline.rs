@@ -7,7 +7,8 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::{
-    AllowedTargets, Schedule, Target, TargetName, TaskKind, TaskPlan, is_allowed_target, words::words,
+    AllowedTargets, DocumentRules, Schedule, Target, TargetName, TaskKind, TaskPlan, is_allowed_target,
+    words::words,
 };
 
 macro_rules! id {
@@ -328,6 +329,14 @@ impl Pipeline {
         if !self.change_key.is_empty() || !self.watch.is_empty() {
             meaning["change_key"] = serde_json::json!(self.change_key);
             meaning["watch"] = serde_json::json!(self.watch);
+        }
+        // Documents of another shape do not fit beside those that are there.
+        if target.mapping.is_some()
+            || target.settings.is_some()
+            || target.document != DocumentRules::default()
+        {
+            let DocumentRules { rename, omit, partial, take_over: _ } = &target.document;
+            meaning["index"] = serde_json::json!([target.mapping, target.settings, rename, omit, partial]);
         }
         let digest = Sha256::digest(meaning.to_string().as_bytes());
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()

@@ -1,5 +1,6 @@
 //! Where a sink writes, and the one check that decides whether it may (R-CFG-1).
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,34 @@ pub struct Target {
     pub create_if_missing: bool,
     pub mapping: Option<Value>,
     pub settings: Option<Value>,
+    #[serde(default)]
+    pub document: DocumentRules,
+}
+
+/// How a row becomes a document, where the target is a search index.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DocumentRules {
+    /// The field of a column, where it has another name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub rename: BTreeMap<String, String>,
+    /// Columns that are read and not written.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub omit: Vec<String>,
+    /// Several pipelines write to the index, each the fields of its own columns.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
+    /// What already has the index's name and is not Vitrina's may be replaced.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub take_over: bool,
+}
+
+impl DocumentRules {
+    /// `None` for a column that is not written.
+    pub fn field<'a>(&'a self, column: &'a str) -> Option<&'a str> {
+        let omitted = self.omit.iter().any(|omitted| omitted == column);
+        (!omitted).then(|| self.rename.get(column).map_or(column, String::as_str))
+    }
 }
 
 impl Target {
@@ -126,6 +155,7 @@ impl Target {
             create_if_missing: false,
             mapping: None,
             settings: None,
+            document: DocumentRules::default(),
         }
     }
 }

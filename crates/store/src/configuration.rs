@@ -221,7 +221,7 @@ async fn put_target(
         (None, Some(_)) => return Err(Error::NoSuchTarget(target.name.clone())),
         _ => {}
     }
-    let columns = "connection, key, touch_column, create_if_missing, mapping, settings";
+    let columns = "connection, key, touch_column, create_if_missing, mapping, settings, document";
     let sql = match version {
         Some(_) => format!(
             "update etl.etl_targets t set ({columns}) =

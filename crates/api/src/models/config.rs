@@ -10,6 +10,7 @@ use vitrina_core::{
     Capture, FirstLoad, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, Target, TargetName, TaskPlan,
 };
 
+use super::Document;
 use super::{Task, Watch, words};
 
 /// A pipeline as it is written. `name` and `target_table` are needed, and one of `source_query`,
@@ -201,6 +202,9 @@ pub(crate) struct TargetConfig {
     /// The settings of an index.
     #[schema(value_type = Option<Object>)]
     pub(crate) settings: Option<Map<String, Value>>,
+    /// How rows become documents of an index.
+    #[serde(default, skip_serializing_if = "Document::is_plain")]
+    pub(crate) document: Document,
 }
 
 impl TargetConfig {
@@ -213,6 +217,7 @@ impl TargetConfig {
             create_if_missing: self.create_if_missing,
             mapping: self.mapping.map(Value::Object),
             settings: self.settings.map(Value::Object),
+            document: self.document.into(),
             ..undescribed
         }
     }
@@ -228,6 +233,7 @@ impl From<Target> for TargetConfig {
             create_if_missing: target.create_if_missing,
             mapping: object(target.mapping),
             settings: object(target.settings),
+            document: target.document.into(),
         }
     }
 }

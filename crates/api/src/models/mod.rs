@@ -32,7 +32,7 @@ pub(crate) use state::{
     CheckpointVersion, NewPosition, PipelineState, StateAnswer, StateEdit, StateForecast,
 };
 pub(crate) use system::{AuditEntry, Health, Live, Runner, RunnerPulse, SourcePulse, Version};
-pub(crate) use target::TargetDetail;
+pub(crate) use target::{Document, TargetDetail};
 pub(crate) use task::Task;
 pub(crate) use watch::Watch;
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{Check, PipelineConfig, TargetConfig, words};
+use super::{Check, Document, PipelineConfig, TargetConfig, words};
 
 /// All that files say. What they do not name stays as it is, unless `prune` is set.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -36,12 +36,14 @@ pub(crate) struct NamedTarget {
     pub(crate) mapping: Option<serde_json::Map<String, Value>>,
     #[schema(value_type = Option<Object>)]
     pub(crate) settings: Option<serde_json::Map<String, Value>>,
+    #[serde(default, skip_serializing_if = "Document::is_plain")]
+    pub(crate) document: Document,
 }
 
 impl NamedTarget {
     pub(crate) fn into_config(self) -> TargetConfig {
-        let Self { connection, key, touch_column, create_if_missing, mapping, settings, .. } = self;
-        TargetConfig { connection, key, touch_column, create_if_missing, mapping, settings }
+        let Self { connection, key, touch_column, create_if_missing, mapping, settings, document, .. } = self;
+        TargetConfig { connection, key, touch_column, create_if_missing, mapping, settings, document }
     }
 }
 

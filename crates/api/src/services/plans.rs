@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
-use vitrina_core::{Pipeline, PipelineId, Target, TargetName};
+use vitrina_core::{DocumentRules, Pipeline, PipelineId, Target, TargetName};
 use vitrina_store::{Actor, Change, PipelineChoice, PipelineRecord, TargetRecord};
 
 use crate::app::App;
@@ -250,12 +250,23 @@ impl Draft {
 }
 
 fn target_effects(before: &TargetRecord, after: &Target) -> Vec<String> {
+    if before.pipelines.is_empty() {
+        return Vec::new();
+    }
+    let pipelines = before.pipelines.join(", ");
+    let shape = |target: &Target| {
+        let DocumentRules { rename, omit, partial, .. } = target.document.clone();
+        (target.mapping.clone(), target.settings.clone(), rename, omit, partial)
+    };
+    if shape(&before.target) != shape(after) {
+        let rebuild = format!(
+            "the index is rebuilt: the next full run of {pipelines} loads a new one and swaps it in; an incremental run asks first"
+        );
+        return vec![rebuild];
+    }
     let rekeyed = before.target.key != after.key || before.target.connection != after.connection;
-    let asked = format!(
-        "the next incremental run of {} asks what becomes of the checkpoint",
-        before.pipelines.join(", ")
-    );
-    (rekeyed && !before.pipelines.is_empty()).then_some(asked).into_iter().collect()
+    let asked = format!("the next incremental run of {pipelines} asks what becomes of the checkpoint");
+    rekeyed.then_some(asked).into_iter().collect()
 }
 
 /// Fields in which two written configurations differ; all that is not null where there was none before.

@@ -1,5 +1,7 @@
 //! Targets that somebody describes: a key, a connection, a touch column, a mapping.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 use vitrina_core::{Target, TargetName, is_allowed_target};
 use vitrina_store::{Actor, Change, Error as StoreError, TargetRecord};
@@ -7,7 +9,7 @@ use vitrina_store::{Actor, Change, Error as StoreError, TargetRecord};
 use crate::app::{App, Rules};
 use crate::error::{Error, Result};
 use crate::extract::IfMatch;
-use crate::models::TargetConfig;
+use crate::models::{Document, TargetConfig};
 use crate::problem::Fault;
 
 pub(crate) async fn list(app: &App) -> Result<Vec<TargetRecord>> {
@@ -44,6 +46,17 @@ pub(crate) async fn delete(app: &App, actor: &Actor, name: &str, version: Option
     app.configure(actor, &[Change::DeleteTarget { name: name.to_owned(), version }]).await
 }
 
+fn document_faults(config: &TargetConfig, say: &mut impl FnMut(&str, &str)) {
+    let Document { rename, omit, .. } = &config.document;
+    let fields: BTreeSet<&String> = rename.values().collect();
+    if rename.values().any(|field| field.trim().is_empty()) || fields.len() < rename.len() {
+        say("/document/rename", "every column becomes a field of its own, with a name");
+    }
+    if omit.iter().any(|column| rename.contains_key(column)) {
+        say("/document/omit", "a column is renamed or omitted, not both");
+    }
+}
+
 /// A target as a file would say it.
 pub(super) fn written(target: Target) -> Map<String, Value> {
     object(&TargetConfig::from(target))
@@ -77,6 +90,13 @@ pub(super) fn sound(rules: &Rules, name: &str, config: TargetConfig) -> Result<T
     if !index && (config.mapping.is_some() || config.settings.is_some()) {
         say("/mapping", "only an index has a mapping and settings");
     }
+    if !index && !config.document.is_plain() {
+        say("/document", "only an index has documents");
+    }
+    if index && config.key.is_empty() {
+        say("/key", "an index needs a key: the columns that a document's id is made of");
+    }
+    document_faults(&config, &mut say);
     if index && config.touch_column.is_some() {
         say("/touch_column", "only a table has a touch column");
     }

@@ -147,12 +147,31 @@ async fn a_change_that_fails_takes_the_others_of_its_plan_with_it() {
 }
 
 #[tokio::test]
+async fn a_changed_mapping_is_planned_as_a_rebuild_of_its_index() {
+    let app = App::start().await;
+    let mut files = json!({
+        "targets": [{"name": "es:films", "key": ["id"], "mapping": {"properties": {"id": {"type": "long"}}}}],
+        "pipelines": [{"name": "films", "target_table": "es:films", "source_query": QUERY}],
+    });
+    app.settle(&files).await;
+    files["targets"][0]["mapping"]["properties"]["id"]["type"] = json!("keyword");
+    let plan = app.plan(&files).await;
+    let effects = plan["changes"][0]["effects"].to_string();
+    assert!(effects.contains("the index is rebuilt") && effects.contains("films"), "{plan}");
+    app.settle(&files).await;
+    files["targets"][0]["document"] = json!({"take_over": true});
+    let plan = app.plan(&files).await;
+    assert_eq!(plan["changes"][0]["effects"], json!([]), "consent rebuilds nothing");
+}
+
+#[tokio::test]
 async fn what_is_exported_changes_nothing_when_it_is_applied() {
     let app = App::start().await;
     let everything = json!({
         "targets": [{"name": "analytics.film_dim", "key": ["id"], "touch_column": "updated_at", "create_if_missing": true},
                     {"name": "analytics.plain"},
-                    {"name": "es:films", "mapping": {"dynamic": "strict"}, "settings": {"number_of_shards": 1}}],
+                    {"name": "es:films", "key": ["id"], "mapping": {"dynamic": "strict"}, "settings": {"number_of_shards": 1},
+                     "document": {"rename": {"title": "name"}, "omit": ["modified"]}}],
         "pipelines": [
             films(),
             {"name": "tail", "target_table": "analytics.plain", "source_query": QUERY, "mode": "incremental",

@@ -59,9 +59,17 @@ async fn only_allowed_targets_are_described_and_all_faults_are_told_at_once() {
     let answer = app.put_json(FILMS, &body).await.assert_problem(422, "target.invalid");
     let pointers: Vec<&str> = answer.faults().iter().map(|fault| fault.0).collect();
     assert_eq!(pointers, ["/connection", "/key", "/key", "/mapping"]);
-    let answer =
-        app.put_json("/targets/es:films", &json!({"mapping": {"dynamic": "strict"}})).await.assert(201);
+    let answer = app.put_json("/targets/es:films", &json!({"mapping": {"dynamic": "strict"}})).await;
+    assert_eq!(answer.assert_problem(422, "target.invalid").faults(), [("/key", "target.field")]);
+    let index =
+        json!({"key": ["id"], "mapping": {"dynamic": "strict"}, "document": {"rename": {"title": "name"}}});
+    let answer = app.put_json("/targets/es:films", &index).await.assert(201);
     assert_eq!(answer.body["connection"], "search");
+    assert_eq!(answer.body["document"], json!({"rename": {"title": "name"}}));
+    let twice = json!({"key": ["id"], "document": {"rename": {"a": "x", "b": "x"}, "omit": ["a"]}});
+    let answer = app.put_json("/targets/es:films", &twice).await.assert_problem(422, "target.invalid");
+    let pointers: Vec<&str> = answer.faults().iter().map(|fault| fault.0).collect();
+    assert_eq!(pointers, ["/document/rename", "/document/omit"]);
     app.put_json(FILMS, &json!({"keys": []})).await.assert_problem(422, "request.invalid");
 }
 
