@@ -154,7 +154,7 @@ pub(crate) fn sources(settings: &Settings) -> BTreeMap<String, SourceConnection>
         *name != "marts" && connection.url.expose_secret().starts_with("postgres")
     };
     let source = |(name, connection): (&String, &crate::config::Connection)| {
-        let crate::config::Connection { url, allowed_schemas } = connection.clone();
+        let crate::config::Connection { url, allowed_schemas, .. } = connection.clone();
         let mut source = SourceConnection::new(url, allowed_schemas);
         source.max_query_cost = settings.runner.max_query_cost;
         (name.clone(), source)
@@ -183,8 +183,8 @@ fn runner(settings: &Settings) -> RunnerSettings {
 
 pub(crate) fn connections(settings: &Settings) -> Connections {
     let named = |(name, connection): (&String, &crate::config::Connection)| {
-        let crate::config::Connection { url, allowed_schemas } = connection.clone();
-        let mut connection = Connection::new(name, url, allowed_schemas);
+        let crate::config::Connection { url, api_key, ca, allowed_schemas } = connection.clone();
+        let mut connection = Connection::new(name, url, allowed_schemas).trusting(api_key, ca);
         connection.max_query_cost = settings.runner.max_query_cost;
         (name.clone(), connection)
     };

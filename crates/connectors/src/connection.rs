@@ -2,6 +2,8 @@
 //! means for the run.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use secrecy::{ExposeSecret, SecretString};
@@ -13,6 +15,7 @@ use vitrina_guard::{address, connect, redacted};
 
 use crate::known_tables::KnownTables;
 use crate::parked::Parked;
+use crate::sinks::search;
 
 #[derive(Debug, Clone)]
 pub struct Connection {
@@ -22,6 +25,11 @@ pub struct Connection {
     pub allowed_schemas: Vec<String>,
     /// What the planner may expect a query to cost; unset, whatever it takes, as a full load is honestly expensive.
     pub max_query_cost: Option<f64>,
+    /// For a search server: instead of a user and a password.
+    pub api_key: Option<SecretString>,
+    /// For a search server: a file with certificates to trust beside the system's.
+    pub ca: Option<PathBuf>,
+    pub(crate) search: Arc<OnceLock<Arc<search::Client>>>,
     pub(crate) parked: Parked,
     pub(crate) known_tables: KnownTables,
 }
@@ -33,9 +41,20 @@ impl Connection {
             url,
             allowed_schemas,
             max_query_cost: None,
+            api_key: None,
+            ca: None,
+            search: Arc::default(),
             parked: Parked::default(),
             known_tables: KnownTables::default(),
         }
+    }
+}
+
+impl Connection {
+    /// What a search server asks for, and who vouches for it.
+    #[must_use]
+    pub fn trusting(self, api_key: Option<SecretString>, ca: Option<PathBuf>) -> Self {
+        Self { api_key, ca, ..self }
     }
 }
 
@@ -55,7 +74,8 @@ impl Connections {
     pub fn afresh(&self) -> Self {
         let new = |(name, known): (&String, &Connection)| {
             let new = Connection::new(name, known.url.clone(), known.allowed_schemas.clone());
-            (name.clone(), Connection { max_query_cost: known.max_query_cost, ..new })
+            let new = Connection { max_query_cost: known.max_query_cost, ..new };
+            (name.clone(), new.trusting(known.api_key.clone(), known.ca.clone()))
         };
         Self(self.0.iter().map(new).collect())
     }

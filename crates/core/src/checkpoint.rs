@@ -41,6 +41,20 @@ words! {
 pub struct Load {
     pub id: Uuid,
     pub path: LoadPath,
+    /// What it holds so far, where only the checkpoint counts that.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub rows: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_none(rows: &u64) -> bool {
+    *rows == 0
+}
+
+impl Load {
+    pub fn begin(path: LoadPath) -> Self {
+        Self { id: Uuid::now_v7(), path, rows: 0 }
+    }
 }
 
 words! {

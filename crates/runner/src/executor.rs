@@ -243,6 +243,7 @@ impl Executor {
             target: &claim.target,
             schema: transforms.is_empty().then_some(schema.as_ref()),
             lease,
+            takeover: claim.takeover,
             connections,
             allowed_targets,
             installation: self.installation,

@@ -61,7 +61,9 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("runner.keep_history", "VITRINA_RUNNER_KEEP_HISTORY", Text, Value("2160h"), "how long runs, their batches and their logs are kept; the newest run of a pipeline stays"),
     setting("log.format", "VITRINA_LOG_FORMAT", Text, Value("auto"), "auto (text on a terminal, else json), text or json"),
     setting("log.level", "VITRINA_LOG_LEVEL", Text, Value("info"), "error, warn, info, debug or trace"),
-    setting("connections.<name>.url", "VITRINA_CONNECTIONS_<NAME>_URL", SecretUrl, Derived("for `marts`: database_url"), "a Postgres or search server; for `search` also ELASTICSEARCH_URL or OPENSEARCH_URL"),
+    setting("connections.<name>.url", "VITRINA_CONNECTIONS_<NAME>_URL", SecretUrl, Derived("for `marts`: database_url"), "a Postgres or search server, several nodes of one with commas between them; for `search` also ELASTICSEARCH_URL or OPENSEARCH_URL"),
+    setting("connections.<name>.api_key", "VITRINA_CONNECTIONS_<NAME>_API_KEY", SecretText, Unset, "for a search server: a key in Base64, instead of a user and a password in the url"),
+    setting("connections.<name>.ca", "VITRINA_CONNECTIONS_<NAME>_CA", Text, Unset, "for a search server: a PEM file with certificates to trust beside the system's"),
     setting("connections.<name>.allowed_schemas", "VITRINA_CONNECTIONS_<NAME>_ALLOWED_SCHEMAS", List, Value("content,ugc"), "schemas that pipelines may read"),
 ];
 

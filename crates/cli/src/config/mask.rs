@@ -6,7 +6,7 @@ use super::error::{Complaint, Problem};
 use super::expand::{Value, Values};
 use super::known::{self, SETTINGS, Setting, Shape};
 use super::layers::Written;
-use super::{Origin, Shown};
+use super::{Origin, Shown, parse};
 
 const MASK: &str = "***";
 
@@ -28,10 +28,20 @@ fn shown(key: &str, value: Option<&Value>) -> Shown {
 /// What `config show` says of a value.
 fn presentable(setting: &Setting, value: &Value) -> String {
     match (setting.shape, &value.expanded) {
-        (Shape::Url | Shape::SecretUrl, Written::Text(url)) => without_passwords(url),
+        (Shape::Url | Shape::SecretUrl, Written::Text(url)) => without_any_password(url),
         (Shape::Url | Shape::SecretUrl | Shape::SecretText, _) => MASK.to_owned(),
         // As written: a reference in a setting that is no secret may still lead to one.
         (Shape::Text | Shape::List, _) => value.given.written.to_string(),
+    }
+}
+
+fn without_any_password(text: &str) -> String {
+    let shown: Vec<String> = parse::urls(text).into_iter().map(without_passwords).collect();
+    match &shown[..] {
+        [one] => one.clone(),
+        // An at sign in what seems another node may belong to a password with a comma.
+        several if several.iter().any(|url| url == MASK) => MASK.to_owned(),
+        several => several.join(","),
     }
 }
 

@@ -18,8 +18,20 @@ pub(super) const POSTGRES: &[&str] = &["postgres", "postgresql"];
 pub(super) const HTTP: &[&str] = &["http", "https"];
 pub(super) const POSTGRES_OR_HTTP: &[&str] = &["postgres", "postgresql", "http", "https"];
 
+/// Several nodes of a search server stand in one text.
 pub(super) fn secret_url(text: &str, schemes: &[&str]) -> Result<SecretString, Complaint> {
-    parse_url(text, schemes).map(|_| SecretString::from(text))
+    for url in urls(text) {
+        parse_url(url, schemes)?;
+    }
+    Ok(SecretString::from(text))
+}
+
+/// Each URL of a text that may hold several.
+pub(super) fn urls(text: &str) -> Vec<&str> {
+    match text.starts_with("http") {
+        true => text.split(',').map(str::trim).collect(),
+        false => vec![text],
+    }
 }
 
 fn parse_url(text: &str, schemes: &[&str]) -> Result<Url, Complaint> {

@@ -81,6 +81,8 @@ pub enum LogFormat {
 #[derive(Debug, Clone)]
 pub struct Connection {
     pub url: SecretString,
+    pub api_key: Option<SecretString>,
+    pub ca: Option<PathBuf>,
     pub allowed_schemas: Vec<String>,
 }
 
@@ -124,11 +126,13 @@ fn connection_names(values: &Values) -> BTreeSet<String> {
 fn complete_connection(values: &mut Values, name: &str, problems: &mut Vec<Problem>) {
     let schemas = format!("connections.{name}.allowed_schemas");
     let url = format!("connections.{name}.url");
-    if let (None, Some(Value { given, .. })) = (values.get(&url), values.get(&schemas)) {
+    let prefix = format!("connections.{name}.");
+    let other = values.iter().find(|(key, _)| key.starts_with(&prefix) && **key != url);
+    if let (None, Some((other, Value { given, .. }))) = (values.get(&url), other) {
         // A URL with a broken reference is no value either, and has been reported.
         if !problems.iter().any(|problem| problem.key.as_ref() == Some(&url)) {
             let complaint = Complaint::new(format!("connection {name} has no url"), format!("set {url}"));
-            problems.push(complaint.about(&schemas, &given.origin));
+            problems.push(complaint.about(other, &given.origin));
         }
         return;
     }
@@ -256,7 +260,9 @@ impl Reader<'_> {
         };
         let url = self.text(&url_key, |text| parse::secret_url(text, schemes));
         let allowed_schemas = self.list(&format!("connections.{name}.allowed_schemas"), parse::schema);
-        Some(Connection { url: url?, allowed_schemas: allowed_schemas? })
+        let api_key = self.text(&format!("connections.{name}.api_key"), parse::token);
+        let ca = self.text(&format!("connections.{name}.ca"), parse::path);
+        Some(Connection { url: url?, api_key, ca, allowed_schemas: allowed_schemas? })
     }
 
     fn text<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, Complaint>) -> Option<T> {

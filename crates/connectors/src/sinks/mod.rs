@@ -1,6 +1,10 @@
 //! Where rows go. A new sink is one module and one line in `KINDS`.
 
+mod deletes;
+mod duplicates;
 mod postgres;
+mod refused;
+pub(crate) mod search;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,11 +25,21 @@ pub struct Order<'a> {
     /// The columns of the rows to come, where no transform may change them.
     pub schema: Option<&'a Schema>,
     pub lease: &'a Lease,
+    /// The owner before has not given the pipeline back.
+    pub takeover: bool,
     pub connections: &'a Connections,
     pub allowed_targets: &'a AllowedTargets,
     /// The meta-store's own id: a mart beside it commits data and checkpoint in one transaction.
     pub installation: Uuid,
     pub ledger: Arc<dyn Ledger>,
+}
+
+impl Order<'_> {
+    /// The query tells which of several rows of one key is the newest.
+    fn has_order(&self) -> bool {
+        let returns = |key: &String| self.schema.is_none_or(|schema| schema.field_with_name(key).is_ok());
+        self.pipeline.incremental_key.as_ref().is_some_and(returns)
+    }
 }
 
 impl fmt::Debug for Order<'_> {
@@ -95,7 +109,7 @@ impl Default for Kinds {
     }
 }
 
-static KINDS: &[&dyn Kind] = &[&postgres::Postgres];
+static KINDS: &[&dyn Kind] = &[&postgres::Postgres, &search::Search];
 
 impl Kinds {
     pub fn of(&self, target: &TargetName) -> Result<&'static dyn Kind> {

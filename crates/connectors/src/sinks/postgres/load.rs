@@ -11,11 +11,12 @@ use vitrina_core::{
     Scope, State,
 };
 
+use super::PostgresSink;
 use super::put::{Care, Way};
 use super::statements::{self, Find, STAGE};
 use super::trouble::{Tried, Trouble};
-use super::{PostgresSink, duplicates};
 use crate::connection::Session;
+use crate::sinks::{deletes, duplicates};
 use crate::sql::literal;
 
 /// The loads of one pipeline, as this sink knows them.
@@ -88,7 +89,7 @@ impl PostgresSink {
     ) -> Tried<Checkpoint> {
         let step = self.step(batch, commit).await?;
         let load = match step {
-            Step::Whole => Load { id: Uuid::now_v7(), path: LoadPath::Staged },
+            Step::Whole => Load::begin(LoadPath::Staged),
             Step::Direct(load) | Step::Staged(load) => load,
         };
         outcome.load = Some(load.id);
@@ -116,7 +117,7 @@ impl PostgresSink {
             None if commit.first_load == FirstLoad::Direct && self.is_empty().await? => LoadPath::Direct,
             None => LoadPath::Staged,
         };
-        let load = known.unwrap_or_else(|| Load { id: Uuid::now_v7(), path });
+        let load = known.unwrap_or_else(|| Load::begin(path));
         Ok(match path {
             LoadPath::Direct => Step::Direct(load),
             LoadPath::Staged if begins && batch.ends_pass() => Step::Whole,
@@ -184,7 +185,7 @@ impl PostgresSink {
     async fn stage_instead(&self, commit: &Commit) -> Result<Error> {
         self.session.run("rollback; begin isolation level read committed").await?;
         let mut checkpoint = commit.from.without_pass();
-        checkpoint.load = Some(Load { id: Uuid::now_v7(), path: LoadPath::Staged });
+        checkpoint.load = Some(Load::begin(LoadPath::Staged));
         self.fence.commit(&self.session, "", commit, &checkpoint, &Outcome::default()).await?;
         let key = self.mart.key.join(", ");
         Ok(Error::retry(
@@ -257,9 +258,7 @@ impl PostgresSink {
         if self.is_empty().await? {
             return Ok(());
         }
-        let message = format!("the query brings no rows at all, and {} is not empty", self.mart.name);
-        Err(Error::fix("sink.source_empty", message)
-            .hint("nothing was deleted; if the source is meant to be empty, empty the mart yourself"))
+        Err(deletes::source_is_empty(&self.mart.name))
     }
 }
 

@@ -6,11 +6,12 @@ use std::collections::HashSet;
 use arrow_array::RecordBatch;
 use vitrina_core::{Batch, Commit, Error, Outcome, Reject, Remedy, Result};
 
+use super::PostgresSink;
 use super::put::Care;
 use super::statements::{self, Find, REFUSED};
 use super::trouble::{Tried, Trouble};
-use super::{PostgresSink, duplicates};
 use crate::arrow_text::nullable_texts;
+use crate::sinks::duplicates;
 use crate::sql::{identifier, literal};
 
 /// What a merge did.

@@ -4,39 +4,37 @@
 
 mod clock;
 mod create;
-mod duplicates;
 mod fence;
 mod load;
 mod mart;
 mod merge;
 mod put;
-mod refused;
 mod shape;
 mod statements;
 mod straight;
 mod trouble;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::Instant;
 
 use arrow_schema::Schema;
 use async_trait::async_trait;
 use tokio_postgres::Statement;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Counts, Destination, Error, Lease, LoadPath, Outcome, Reject, Result, Scope,
-    Sink, State, TargetName, Written,
+    Batch, Checkpoint, Commit, Destination, Error, Lease, LoadPath, Outcome, Result, Scope, Sink, State,
+    TargetName, Written,
 };
 
-use super::{Definition, Kind, Left, Opened, Order};
+use super::duplicates::{self, Distinct};
+use super::refused::{self, Refused, keep_one_a_key};
+use super::{Definition, Kind, Left, Opened, Order, deletes};
 use crate::connection::{End, Session};
 use crate::rejects::without_null_keys;
 use clock::Clock;
-use duplicates::Distinct;
 use fence::Fence;
 use load::Loads;
 use mart::Mart;
 use put::{Care, Way};
-use refused::Refused;
 use shape::Shape;
 use statements::{Find, STAGE};
 use trouble::{Tried, Trouble};
@@ -57,7 +55,7 @@ impl Kind for Postgres {
         let fence = Fence::new(&session, order.ledger.clone(), order.installation).await?;
         let mut sink = PostgresSink {
             loads: Loads::new(order.lease.pipeline),
-            has_order: has_order(order),
+            has_order: order.has_order(),
             refused: Refused::default(),
             shape: None,
             passed: Passed::default(),
@@ -95,12 +93,6 @@ impl Kind for Postgres {
     async fn supply(&self, definition: &Definition<'_>, lacks: &[String]) -> Result<()> {
         create::supply(&create::session(definition).await?, definition.name, lacks).await
     }
-}
-
-/// The query tells which of several rows of one key is the newest.
-fn has_order(order: &Order<'_>) -> bool {
-    let returns = |key: &String| order.schema.is_none_or(|schema| schema.field_with_name(key).is_ok());
-    order.pipeline.incremental_key.as_ref().is_some_and(returns)
 }
 
 async fn mart(session: &Session, name: &TargetName, order: &Order<'_>) -> Result<Mart> {
@@ -210,7 +202,7 @@ impl PostgresSink {
         {
             return Ok(written);
         }
-        let mut outcome = self.outcome(batch, commit);
+        let mut outcome = self.refused.outcome(batch, commit);
         self.session.run(begin(batch)).await?;
         let checkpoint = match &batch.scope {
             Scope::Load { .. } => self.write_load(batch, commit, care, &mut outcome).await?,
@@ -232,22 +224,6 @@ impl PostgresSink {
             version: committed.version,
             interrupted: committed.interrupted,
         })
-    }
-
-    fn outcome(&self, batch: &Batch, commit: &Commit) -> Outcome {
-        Outcome {
-            counts: Counts { read: batch.rows_read, ..Counts::default() },
-            read_ms: commit.timings.read_ms,
-            transform_ms: commit.timings.transform_ms,
-            reject_limit: match &batch.to {
-                Some(_) => commit.reject_limit,
-                None => self.refused.limit_of_backfill(commit.reject_limit),
-            },
-            rejects: batch.rejected.clone(),
-            backfilled_to: batch.backfilled_to.clone(),
-            load: commit.from.load.map(|load| load.id),
-            ..Outcome::default()
-        }
     }
 
     async fn upsert(
@@ -332,15 +308,8 @@ impl PostgresSink {
 
     fn hold_delete_limit(&self, commit: &Commit, deleted: u64, before: u64) -> Result<()> {
         let total = commit.from.deleted + self.passed.deleted + deleted;
-        if deleted == 0 || total as f64 <= commit.delete_limit * before as f64 {
-            return Ok(());
-        }
-        let (name, limit) = (&self.mart.name, commit.delete_limit * 100.0);
-        let message =
-            format!("this pass would delete {total} of {before} rows of {name}, over the limit of {limit} %");
-        Err(Error::fix("sink.delete_limit", message).hint(
-            "nothing was deleted by this batch; if so much has really vanished, raise delete_limit and run again",
-        ))
+        let total = if deleted == 0 { 0 } else { total };
+        deletes::hold_limit(&self.mart.name, commit.delete_limit, total, before)
     }
 
     async fn count_of(&self, sql: &str) -> Tried<u64> {
@@ -381,10 +350,4 @@ fn begin(batch: &Batch) -> &'static str {
 
 fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A key is one reject, however many of its rows were refused.
-fn keep_one_a_key(rejects: &mut Vec<Reject>) {
-    let mut seen = BTreeSet::new();
-    rejects.retain(|reject| seen.insert(reject.key.to_string()));
 }

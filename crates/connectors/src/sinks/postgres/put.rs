@@ -12,11 +12,12 @@ use tokio_postgres::{CopyInSink, Statement};
 use vitrina_core::{Error, Outcome, Result};
 use vitrina_pgcopy::Encoder;
 
+use super::PostgresSink;
 use super::mart::MartColumn;
 use super::statements::{self, STAGE};
 use super::trouble::{RowTrouble, Tried, Trouble};
-use super::{PostgresSink, duplicates};
 use crate::rejects::reject;
+use crate::sinks::duplicates;
 use crate::sql::identifier;
 
 /// How much of a batch one refused row takes with it.

@@ -31,7 +31,7 @@ impl PostgresSink {
         let refused = |error| Trouble::of(&self.session, error);
         let (begun, copying) = join!(self.session.run(begin(batch)), self.session.client.copy_in(&statement));
         begun?;
-        let mut outcome = self.outcome(batch, commit);
+        let mut outcome = self.refused.outcome(batch, commit);
         let (mut last, bytes) = self.send_all(&statement, copying.map_err(refused)?, &rows).await?;
         outcome.counts.bytes = bytes;
         if way == Way::Mart {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::RecordBatch;
 use serde_json::Value;
-use vitrina_core::{Batch, Commit, Error, OpenReject, Outcome, Reject, Result, Scope};
+use vitrina_core::{Batch, Commit, Counts, Error, OpenReject, Outcome, Reject, Result, Scope};
 
 use crate::arrow_text::key_json;
 
@@ -26,6 +26,23 @@ impl Refused {
         Self { open: open.collect(), last: Vec::new() }
     }
 
+    /// What is known of a batch before it is written.
+    pub(super) fn outcome(&self, batch: &Batch, commit: &Commit) -> Outcome {
+        Outcome {
+            counts: Counts { read: batch.rows_read, ..Counts::default() },
+            read_ms: commit.timings.read_ms,
+            transform_ms: commit.timings.transform_ms,
+            reject_limit: match &batch.to {
+                Some(_) => commit.reject_limit,
+                None => self.limit_of_backfill(commit.reject_limit),
+            },
+            rejects: batch.rejected.clone(),
+            backfilled_to: batch.backfilled_to.clone(),
+            load: commit.from.load.map(|load| load.id),
+            ..Outcome::default()
+        }
+    }
+
     /// Beyond the limit it is pointless to look for more. Errs, with what was found so far to be kept: what is
     /// left of the batch has not been written.
     pub(super) fn hold_limit(&mut self, outcome: &Outcome) -> Result<()> {
@@ -40,7 +57,7 @@ impl Refused {
     }
 
     /// A backfill reads rows that were refused before: as many may be refused again.
-    pub(super) fn limit_of_backfill(&self, limit: i64) -> i64 {
+    fn limit_of_backfill(&self, limit: i64) -> i64 {
         limit.max(i64::try_from(self.open.len()).unwrap_or(i64::MAX))
     }
 
@@ -124,4 +141,10 @@ pub(super) fn limit_error(rejects: &[Reject], commit: &Commit) -> Error {
     Error::fix("rejects.limit", message).hint(
         "nothing of this batch was written; look at the rejects, then mend the rows at the source, acknowledge the rejects or raise reject_limit, and run again",
     )
+}
+
+/// A key is one reject, however many of its rows were refused.
+pub(super) fn keep_one_a_key(rejects: &mut Vec<Reject>) {
+    let mut seen = BTreeSet::new();
+    rejects.retain(|reject| seen.insert(reject.key.to_string()));
 }

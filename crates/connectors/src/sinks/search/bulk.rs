@@ -1,0 +1,426 @@
+//! Bulks: operations by the bytes they take, a few under way at a time, each item judged by itself. What may pass is sent
+//! again as it was, later and in smaller parts; versions make that safe.
+
+use std::io::Write;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, TryStreamExt};
+use serde::Deserialize;
+use vitrina_core::{Error, Result};
+
+use super::client::{Client, Packed};
+use super::fault::{Fault, Judgement};
+use super::values::Unwritable;
+
+/// What both servers like best lies below.
+pub(super) const LARGEST: usize = 8 << 20;
+const SMALLEST: usize = 64 << 10;
+/// Bulks under way at a time: while a server works on one, the next is on its way.
+const UNDER_WAY: usize = 2;
+/// Less than this is not worth a bulk of its own.
+const WORTH_SPLITTING: usize = 512 << 10;
+/// Waits before what was refused for now is sent again; progress starts them anew.
+const WAITS: [u64; 11] = [50, 100, 200, 400, 800, 1600, 3000, 5000, 8000, 12_000, 20_000];
+/// Only what is looked at; the answer to a bulk may else be as long as the bulk.
+const ANSWER: &str =
+    "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.type";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Index,
+    Delete,
+    Update,
+}
+
+#[derive(Debug)]
+struct Operation {
+    start: usize,
+    end: usize,
+    action: Action,
+    id: String,
+    /// The row it was made of.
+    row: Option<usize>,
+}
+
+/// What is to be done to documents, each of them once.
+#[derive(Debug, Default)]
+pub(super) struct Operations {
+    body: Vec<u8>,
+    list: Vec<Operation>,
+}
+
+impl Operations {
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.body.len() as u64
+    }
+
+    pub(super) fn id(&self, place: usize) -> &str {
+        &self.list[place].id
+    }
+
+    pub(super) fn row(&self, place: usize) -> Option<usize> {
+        self.list[place].row
+    }
+
+    /// The whole document, unless a newer version of it is there.
+    pub(super) fn index(
+        &mut self,
+        id: String,
+        version: i64,
+        row: Option<usize>,
+        document: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
+    ) -> Result<(), Unwritable> {
+        self.add(Action::Index, id, Some(version), row, document)
+    }
+
+    pub(super) fn delete(&mut self, id: String, version: i64) {
+        let nothing = |_: &mut Vec<u8>| Ok(());
+        let _ = self.add(Action::Delete, id, Some(version), None, nothing);
+    }
+
+    /// These fields of the document; `create` where it is not there yet.
+    pub(super) fn update(
+        &mut self,
+        id: String,
+        row: Option<usize>,
+        create: bool,
+        fields: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
+    ) -> Result<(), Unwritable> {
+        self.add(Action::Update, id, None, row, |out| {
+            out.extend_from_slice(b"{\"doc\":");
+            fields(out)?;
+            out.extend_from_slice(if create { b",\"doc_as_upsert\":true}" } else { b"}" });
+            Ok(())
+        })
+    }
+
+    fn add(
+        &mut self,
+        action: Action,
+        id: String,
+        version: Option<i64>,
+        row: Option<usize>,
+        document: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
+    ) -> Result<(), Unwritable> {
+        let start = self.body.len();
+        let name = match action {
+            Action::Index => "index",
+            Action::Delete => "delete",
+            Action::Update => "update",
+        };
+        drop(write!(self.body, "{{\"{name}\":{{\"_id\":"));
+        drop(serde_json::to_writer(&mut self.body, &id));
+        match version {
+            Some(version) => {
+                drop(writeln!(self.body, ",\"version\":{version},\"version_type\":\"external\"}}}}"));
+            }
+            None => self.body.extend_from_slice(b"}}\n"),
+        }
+        if let Err(reason) = document(&mut self.body) {
+            self.body.truncate(start);
+            return Err(reason);
+        }
+        if action != Action::Delete {
+            self.body.push(b'\n');
+        }
+        self.list.push(Operation { start, end: self.body.len(), action, id, row });
+        Ok(())
+    }
+}
+
+/// What became of operations.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    pub(super) created: u64,
+    pub(super) updated: u64,
+    pub(super) deleted: u64,
+    /// Rows that the index refuses.
+    pub(super) refused: Vec<(usize, Fault)>,
+    /// Places of operations that found a version in their way, and which, where the server tells.
+    pub(super) conflicts: Vec<(usize, Option<i64>)>,
+}
+
+impl Sent {
+    fn and(mut self, other: Self) -> Self {
+        self.created += other.created;
+        self.updated += other.updated;
+        self.deleted += other.deleted;
+        self.refused.extend(other.refused);
+        self.conflicts.extend(other.conflicts);
+        self
+    }
+}
+
+/// Where operations are sent through.
+#[derive(Debug)]
+pub(super) struct Bulk<'a> {
+    pub(super) client: &'a Client,
+    /// An alias: whoever has lost it writes no more.
+    pub(super) door: &'a str,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    #[serde(alias = "index", alias = "delete", alias = "update", alias = "create")]
+    done: Done,
+}
+
+#[derive(Deserialize)]
+struct Done {
+    status: u16,
+    error: Option<Fault>,
+}
+
+/// A part of the operations on its way.
+struct Part<'a> {
+    operations: &'a Operations,
+    body: &'a Bytes,
+}
+
+impl Bulk<'_> {
+    pub(super) async fn send(&self, mut operations: Operations) -> Result<(Operations, Sent)> {
+        let body = Bytes::from(std::mem::take(&mut operations.body));
+        let part = Part { operations: &operations, body: &body };
+        let parts = part.split((0..operations.list.len()).collect(), self.size(body.len()));
+        let sending = parts.into_iter().map(|places| self.part(&part, places));
+        let sent = futures_util::stream::iter(sending)
+            .buffer_unordered(UNDER_WAY)
+            .try_fold(Sent::default(), |sent, more| std::future::ready(Ok(sent.and(more))))
+            .await?;
+        Ok((operations, sent))
+    }
+
+    /// Enough parts to keep the server busy, none larger than it takes.
+    fn size(&self, bytes: usize) -> usize {
+        bytes.div_ceil(UNDER_WAY).max(WORTH_SPLITTING).min(self.limit())
+    }
+
+    fn limit(&self) -> usize {
+        self.client.bulk_bytes.load(Ordering::Relaxed)
+    }
+
+    fn shrink(&self) {
+        self.client.bulk_bytes.store((self.limit() / 2).max(SMALLEST), Ordering::Relaxed);
+    }
+
+    fn grow(&self) {
+        let limit = self.limit();
+        if limit < LARGEST {
+            self.client.bulk_bytes.store((limit + limit / 8).min(LARGEST), Ordering::Relaxed);
+        }
+    }
+
+    fn part<'b>(&'b self, part: &'b Part<'b>, places: Vec<usize>) -> BoxFuture<'b, Result<Sent>> {
+        self.until_done(part, places).boxed()
+    }
+
+    /// Sends these operations until each has its answer.
+    async fn until_done(&self, part: &Part<'_>, mut pending: Vec<usize>) -> Result<Sent> {
+        let path = format!("{}/_bulk?require_alias=true&{ANSWER}", self.door);
+        let (mut sent, mut waits) = (Sent::default(), WAITS.into_iter());
+        loop {
+            let body = part.pack(&pending, !self.client.is_local());
+            let lost = match self.client.bulk(&path, &body).await {
+                Err(lost) => lost,
+                Ok(reply) => match reply.fault() {
+                    None => {
+                        let before = pending.len();
+                        let answer: Answer = self.client.read(&reply)?;
+                        pending = part
+                            .judge(&pending, answer, &mut sent)
+                            .map_err(|fault| self.client.stop(fault))?;
+                        if pending.is_empty() {
+                            self.grow();
+                            return Ok(sent);
+                        }
+                        if pending.len() < before {
+                            waits = WAITS.into_iter();
+                        }
+                        Error::retry("sink.busy", "the search server takes no more for now")
+                    }
+                    Some(fault) => match fault.judge() {
+                        Judgement::Again => self.client.stop(fault),
+                        Judgement::TooLarge | Judgement::Row => {
+                            if fault.judge() == Judgement::TooLarge {
+                                self.shrink();
+                            }
+                            return Ok(sent.and(self.halves(part, pending, fault).await?));
+                        }
+                        _ => return Err(self.client.stop(fault)),
+                    },
+                },
+            };
+            let Some(wait) = waits.next() else { return Err(lost) };
+            tracing::debug!(wait, operations = pending.len(), error = %lost, "sent again");
+            tokio::time::sleep(jittered(wait)).await;
+            self.shrink();
+            if part.bytes(&pending) > self.limit() && pending.len() > 1 {
+                return Ok(sent.and(self.split(part, pending).await?));
+            }
+        }
+    }
+
+    /// The whole request was refused: the operation to blame is looked for.
+    async fn halves(&self, part: &Part<'_>, places: Vec<usize>, fault: Fault) -> Result<Sent> {
+        if let [place] = places[..] {
+            let Some(_) = part.operations.list[place].row else { return Err(self.client.stop(fault)) };
+            return Ok(Sent { refused: vec![(place, fault)], ..Sent::default() });
+        }
+        self.split(part, places).await
+    }
+
+    async fn split(&self, part: &Part<'_>, mut places: Vec<usize>) -> Result<Sent> {
+        let rest = places.split_off(places.len() / 2);
+        let first = self.part(part, places).await?;
+        Ok(first.and(self.part(part, rest).await?))
+    }
+}
+
+impl Part<'_> {
+    fn size(&self, place: usize) -> usize {
+        let operation = &self.operations.list[place];
+        operation.end - operation.start
+    }
+
+    fn bytes(&self, places: &[usize]) -> usize {
+        places.iter().map(|place| self.size(*place)).sum()
+    }
+
+    /// In runs of at most so many bytes.
+    fn split(&self, places: Vec<usize>, limit: usize) -> Vec<Vec<usize>> {
+        let (mut parts, mut bytes) = (Vec::<Vec<usize>>::new(), 0);
+        for place in places {
+            let size = self.size(place);
+            match parts.last_mut().filter(|_| bytes + size <= limit) {
+                Some(part) => part.push(place),
+                None => {
+                    parts.push(vec![place]);
+                    bytes = 0;
+                }
+            }
+            bytes += size;
+        }
+        parts
+    }
+
+    fn pack(&self, places: &[usize], gzip: bool) -> Packed {
+        let list = &self.operations.list;
+        let whole = places.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+        let bytes = match (whole, places.first(), places.last()) {
+            (true, Some(first), Some(last)) => self.body.slice(list[*first].start..list[*last].end),
+            _ => {
+                let parts = places.iter().map(|place| &self.body[list[*place].start..list[*place].end]);
+                Bytes::from(parts.collect::<Vec<_>>().concat())
+            }
+        };
+        match gzip.then(|| compressed(&bytes)).flatten() {
+            Some(bytes) => Packed { bytes, gzip: true },
+            None => Packed { bytes, gzip: false },
+        }
+    }
+
+    /// Notes what is done; answers what is to be sent again, or the first refusal that stops everything.
+    fn judge(&self, places: &[usize], answer: Answer, sent: &mut Sent) -> Result<Vec<usize>, Fault> {
+        let mut again = Vec::new();
+        if answer.items.len() != places.len() {
+            // An answer that was cut says nothing.
+            return Ok(places.to_vec());
+        }
+        for (place, Item { done }) in places.iter().zip(answer.items) {
+            let operation = &self.operations.list[*place];
+            let Some(fault) = done.error else {
+                match (operation.action, done.status) {
+                    (Action::Delete, 404) => {}
+                    (Action::Delete, _) => sent.deleted += 1,
+                    (_, 201) => sent.created += 1,
+                    _ => sent.updated += 1,
+                }
+                continue;
+            };
+            let fault = fault.with_status(done.status);
+            match fault.judge() {
+                Judgement::Again | Judgement::TooLarge => again.push(*place),
+                Judgement::Conflict => sent.conflicts.push((*place, fault.current_version())),
+                Judgement::Row if operation.row.is_some() => sent.refused.push((*place, fault)),
+                // Nothing is there whose fields could be taken away.
+                _ if operation.action == Action::Update && fault.is_missing_document() => {}
+                _ => return Err(fault),
+            }
+        }
+        Ok(again)
+    }
+}
+
+fn compressed(bytes: &Bytes) -> Option<Bytes> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::fast());
+    encoder.write_all(bytes).ok()?;
+    encoder.finish().ok().map(Bytes::from)
+}
+
+fn jittered(millis: u64) -> Duration {
+    Duration::from_millis(millis).mul_f64(0.75 + fastrand::f64() / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operations() -> Operations {
+        let mut operations = Operations::default();
+        for number in 0..4 {
+            let document = |out: &mut Vec<u8>| {
+                out.extend_from_slice(b"{\"a\":1}");
+                Ok(())
+            };
+            operations.index(number.to_string(), 5, Some(number), document).unwrap();
+        }
+        operations.delete("9".to_owned(), 6);
+        operations
+    }
+
+    #[test]
+    fn an_operation_is_a_line_or_two_and_a_row_that_cannot_be_written_leaves_none() {
+        let mut operations = operations();
+        assert_eq!(operations.index("x".to_owned(), 5, None, |_| Err("no")), Err("no"));
+        let body = String::from_utf8(operations.body.clone()).unwrap();
+        let lines: Vec<&str> = body.lines().collect();
+        assert_eq!(lines.len(), 9);
+        assert_eq!(lines[0], r#"{"index":{"_id":"0","version":5,"version_type":"external"}}"#);
+        assert_eq!(lines[8], r#"{"delete":{"_id":"9","version":6,"version_type":"external"}}"#);
+    }
+
+    #[test]
+    fn parts_hold_every_operation_once_and_no_more_bytes_than_they_may() {
+        let mut operations = operations();
+        let body = Bytes::from(std::mem::take(&mut operations.body));
+        let part = Part { operations: &operations, body: &body };
+        let parts = part.split((0..5).collect(), part.size(0) * 2);
+        assert_eq!(parts, [vec![0, 1], vec![2, 3], vec![4]]);
+        assert_eq!(part.pack(&[0, 1, 2, 3, 4], false).bytes, body);
+        assert_eq!(part.pack(&[0, 2], false).bytes.len(), part.bytes(&[0, 2]));
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_sends_everything_again() {
+        let mut operations = operations();
+        let body = Bytes::from(std::mem::take(&mut operations.body));
+        let part = Part { operations: &operations, body: &body };
+        let again = part.judge(&[0, 1], Answer { items: Vec::new() }, &mut Sent::default()).unwrap();
+        assert_eq!(again, [0, 1]);
+    }
+}

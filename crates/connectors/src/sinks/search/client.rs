@@ -1,0 +1,263 @@
+//! One thin client for Elasticsearch and OpenSearch: JSON over HTTP, and no call that only one of them has.
+//!
+//! A node that cannot be reached is passed over. Every other answer, and the lack of one, is the caller's to judge.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use reqwest::{Certificate, Method, RequestBuilder, StatusCode};
+use secrecy::ExposeSecret;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use vitrina_core::{Error, Result};
+
+use super::address::{Address, api_key};
+use super::fault::{self, Fault};
+use crate::Connection;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// For an answer to anything but a bulk.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A bulk that a busy server works on.
+const BULK_PATIENCE: Duration = Duration::from_secs(180);
+/// Waits before a call that changes nothing by being repeated is made again.
+const AGAIN: [Duration; 4] =
+    [Duration::from_millis(100), Duration::from_millis(400), Duration::from_secs(1), Duration::from_secs(2)];
+const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const GZIP: HeaderValue = HeaderValue::from_static("gzip");
+
+pub(crate) struct Client {
+    http: reqwest::Client,
+    address: Address,
+    key: Option<HeaderValue>,
+    connection: String,
+    /// The node that answered last.
+    node: AtomicUsize,
+    /// How large a bulk may be by now.
+    pub(super) bulk_bytes: AtomicUsize,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("connection", &self.connection).finish_non_exhaustive()
+    }
+}
+
+/// What a server has said.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    pub(super) body: Bytes,
+}
+
+/// The body of a bulk, as it travels.
+#[derive(Debug, Clone)]
+pub(super) struct Packed {
+    pub(super) bytes: Bytes,
+    pub(super) gzip: bool,
+}
+
+impl Client {
+    /// The client of this connection; all runs of a process share it.
+    pub(super) fn of(connection: &Connection) -> Result<Arc<Self>> {
+        if let Some(client) = connection.search.get() {
+            return Ok(Arc::clone(client));
+        }
+        let client = Arc::new(Self::new(connection)?);
+        Ok(Arc::clone(connection.search.get_or_init(|| client)))
+    }
+
+    fn new(connection: &Connection) -> Result<Self> {
+        // Err only says that it has been installed before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let address = Address::of(connection)?;
+        let mut http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_keepalive(Duration::from_secs(30))
+            .tcp_nodelay(true);
+        if address.is_local() {
+            http = http.no_proxy();
+        }
+        if connection.ca.is_some() {
+            http = http.tls_certs_merge(certificates(connection)?);
+        }
+        let unusable = |error: reqwest::Error| {
+            Error::fix("connection.tls", format!("connection {:?} cannot be set up", connection.name))
+                .caused_by(error)
+        };
+        Ok(Self {
+            http: http.build().map_err(unusable)?,
+            address,
+            key: api_key(connection)?,
+            connection: connection.name.clone(),
+            node: AtomicUsize::new(0),
+            bulk_bytes: AtomicUsize::new(super::bulk::LARGEST),
+        })
+    }
+
+    pub(super) fn is_local(&self) -> bool {
+        self.address.is_local()
+    }
+
+    /// Reads, or does what is as good done twice: made again while the server is busy or does not answer.
+    pub(super) async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Reply> {
+        let mut waits = AGAIN.into_iter();
+        loop {
+            let answer = self.once(method.clone(), path, body).await;
+            let passing = match &answer {
+                Ok(reply) => reply.fault().is_some_and(|fault| fault.passes()),
+                Err(_) => true,
+            };
+            match waits.next().filter(|_| passing) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => return answer,
+            }
+        }
+    }
+
+    /// Asked once: who calls knows what a lost answer means.
+    pub(super) async fn once(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Reply> {
+        let body = body.map(|body| Bytes::from(body.to_string()));
+        self.send(PATIENCE, |client| {
+            let request = client.request(&method, path);
+            match &body {
+                Some(body) => request.header(CONTENT_TYPE, JSON).body(body.clone()),
+                None => request,
+            }
+        })
+        .await
+    }
+
+    pub(super) async fn bulk(&self, path: &str, body: &Packed) -> Result<Reply> {
+        self.send(BULK_PATIENCE, |client| {
+            let request = client.request(&Method::POST, path).header(CONTENT_TYPE, NDJSON);
+            let request = if body.gzip { request.header(CONTENT_ENCODING, GZIP) } else { request };
+            request.body(body.bytes.clone())
+        })
+        .await
+    }
+
+    fn request(&self, method: &Method, path: &str) -> RequestBuilder {
+        let nodes = &self.address.nodes;
+        let node = &nodes[self.node.load(Ordering::Relaxed) % nodes.len()];
+        let request = self.http.request(method.clone(), format!("{node}{path}"));
+        match (&self.key, &self.address.login) {
+            (Some(key), _) => request.header(AUTHORIZATION, key),
+            (None, Some((user, password))) => request.basic_auth(user, Some(password.expose_secret())),
+            (None, None) => request,
+        }
+    }
+
+    /// To the node that answered last, then to the others: one that was not reached has done nothing.
+    async fn send(&self, patience: Duration, request: impl Fn(&Self) -> RequestBuilder) -> Result<Reply> {
+        let mut tried = 1;
+        loop {
+            match self.answer(request(self).timeout(patience)).await {
+                Err(error) if error.is_connect() && tried < self.address.nodes.len() => {
+                    self.node.fetch_add(1, Ordering::Relaxed);
+                    tried += 1;
+                }
+                Err(error) => return Err(self.lost(error)),
+                Ok(reply) => return Ok(reply),
+            }
+        }
+    }
+
+    async fn answer(&self, request: RequestBuilder) -> Result<Reply, reqwest::Error> {
+        let answer = request.send().await?;
+        let status = answer.status();
+        Ok(Reply { status, body: answer.bytes().await? })
+    }
+
+    /// The words of the library may hold the URL, and that a password.
+    fn lost(&self, error: reqwest::Error) -> Error {
+        let error = error.without_url();
+        let mut reason = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(deeper) = cause {
+            reason = format!("{reason}: {deeper}");
+            cause = deeper.source();
+        }
+        let message = format!("the search connection {:?} is lost: {reason}", self.connection);
+        Error::release("sink.connection_lost", message)
+    }
+
+    /// What a refusal means for the run.
+    pub(super) fn stop(&self, fault: Fault) -> Error {
+        fault.into_error(&self.connection)
+    }
+
+    /// What this says of the run, in the words of this connection.
+    pub(super) fn explain(&self, reply: &Reply) -> Error {
+        match reply.fault() {
+            Some(fault) => fault.into_error(&self.connection),
+            None => Error::bug(
+                "sink.answer",
+                format!("the search server {:?} answers {}", self.connection, reply.status),
+            ),
+        }
+    }
+
+    /// The document that a call answers, where it has gone well.
+    pub(super) async fn get<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<T> {
+        let reply = self.call(method, path, body).await?;
+        self.read(&reply)
+    }
+
+    /// The same, `None` where nothing is there.
+    pub(super) async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>> {
+        let reply = self.call(Method::GET, path, None).await?;
+        if reply.status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        self.read(&reply).map(Some)
+    }
+
+    pub(super) fn read<T: DeserializeOwned>(&self, reply: &Reply) -> Result<T> {
+        if !reply.status.is_success() {
+            return Err(self.explain(reply));
+        }
+        serde_json::from_slice(&reply.body).map_err(|error| {
+            Error::fix(
+                "sink.foreign_answer",
+                format!(
+                    "what answers at the search connection {:?} speaks another language",
+                    self.connection
+                ),
+            )
+            .hint("check its url: it should lead to Elasticsearch or OpenSearch")
+            .caused_by(error)
+        })
+    }
+}
+
+impl Reply {
+    /// `None` where the call has gone well.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        (!self.status.is_success()).then(|| fault::of_answer(self.status, &self.body))
+    }
+}
+
+fn certificates(connection: &Connection) -> Result<Vec<Certificate>> {
+    let Some(path) = &connection.ca else { return Ok(Vec::new()) };
+    let unreadable = |reason: String| {
+        Error::fix(
+            "connection.ca",
+            format!("the certificates of connection {:?} cannot be read: {reason}", connection.name),
+        )
+        .hint(format!("{} should hold certificates in PEM form", path.display()))
+    };
+    let pem = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    let found = Certificate::from_pem_bundle(&pem).map_err(|error| unreadable(error.to_string()))?;
+    if found.is_empty() { Err(unreadable("there is none in it".to_owned())) } else { Ok(found) }
+}

@@ -1,0 +1,230 @@
+//! What a search server's refusal means. Its type decides, not its status alone: a full disk comes as 429, a closed index as
+//! 400, and a document that does not fit as 400 too.
+
+use reqwest::StatusCode;
+use serde::Deserialize;
+use vitrina_core::Error;
+
+/// A refusal of a whole request or of one of its items.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+pub(super) struct Fault {
+    #[serde(default)]
+    pub(super) status: u16,
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(default)]
+    reason: Option<String>,
+    #[serde(default)]
+    caused_by: Option<Box<Cause>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+struct Cause {
+    #[serde(rename = "type", default)]
+    kind: String,
+}
+
+/// What happens next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Judgement {
+    /// May pass: the same again, later and less of it.
+    Again,
+    /// The document is to blame.
+    Row,
+    /// A newer version is there.
+    Conflict,
+    /// The door is gone: someone else has taken the pipeline over, or has meddled with it.
+    ShutOut,
+    /// Too much at once.
+    TooLarge,
+    /// Nothing of this kind can be written at all.
+    Stop,
+}
+
+impl Fault {
+    pub(super) fn with_status(self, status: u16) -> Self {
+        Self { status, ..self }
+    }
+
+    pub(super) fn judge(&self) -> Judgement {
+        match self.kind.as_str() {
+            "cluster_block_exception" | "index_closed_exception" | "security_exception" => {
+                return Judgement::Stop;
+            }
+            "version_conflict_engine_exception" => return Judgement::Conflict,
+            "index_not_found_exception" => return Judgement::ShutOut,
+            "illegal_argument_exception" if self.says("no write index") || self.says("is not an alias") => {
+                return Judgement::Stop;
+            }
+            _ => {}
+        }
+        match self.status {
+            413 => Judgement::TooLarge,
+            408 | 429 | 500.. => Judgement::Again,
+            400 => Judgement::Row,
+            _ => Judgement::Stop,
+        }
+    }
+
+    pub(super) fn passes(&self) -> bool {
+        self.judge() == Judgement::Again
+    }
+
+    pub(super) fn is_already_there(&self) -> bool {
+        self.kind == "resource_already_exists_exception"
+    }
+
+    pub(super) fn is_missing_document(&self) -> bool {
+        self.kind == "document_missing_exception"
+    }
+
+    fn says(&self, words: &str) -> bool {
+        self.reason.as_deref().is_some_and(|reason| reason.contains(words))
+    }
+
+    /// The version that stands in the way, as the server tells it of a document that is deleted by now.
+    pub(super) fn current_version(&self) -> Option<i64> {
+        let (_, after) = self.reason.as_deref()?.split_once("current version [")?;
+        after.split_once(']')?.0.parse().ok()
+    }
+
+    /// Code and message of the reject. What the server quotes of the document is left out.
+    pub(super) fn of_row(&self) -> (&'static str, String) {
+        if self.judge() == Judgement::TooLarge {
+            return (
+                "row.too_large",
+                "the document is larger than a request to the server may be".to_owned(),
+            );
+        }
+        let kind = self.kind.strip_suffix("_exception").unwrap_or(&self.kind);
+        let reason = self.reason.as_deref().unwrap_or(kind);
+        let end =
+            [" in document with id", ". Preview of field", " Preview of field", ", prefix of the first"]
+                .iter()
+                .filter_map(|mark| reason.find(mark))
+                .min()
+                .unwrap_or(reason.len());
+        let cause = self.caused_by.as_ref().map(|cause| format!(" ({})", cause.kind)).unwrap_or_default();
+        let message = format!("the index refuses the document: {}{cause}", without_quotes(&reason[..end]));
+        let code = if kind == "strict_dynamic_mapping" { "row.unmapped" } else { "row.mapping" };
+        (code, message)
+    }
+
+    /// What it means for the run when no single row is to blame.
+    pub(super) fn into_error(self, connection: &str) -> Error {
+        let said = format!("the search server {connection:?} answers {} {}", self.status, self.kind);
+        let reason = self.reason.as_deref().map(without_quotes).unwrap_or_default();
+        let message = if reason.is_empty() { said } else { format!("{said}: {reason}") };
+        match self.judge() {
+            Judgement::Again | Judgement::TooLarge => Error::retry("sink.busy", message),
+            Judgement::ShutOut => Error::retry("sink.shut_out", message),
+            _ if self.kind == "cluster_block_exception" && (self.says("disk") || self.says("no master") || self.says("not recovered")) => {
+                Error::release("sink.unavailable", message).hint("free disk space on the server's nodes")
+            }
+            _ if self.kind == "cluster_block_exception" => Error::fix("sink.blocked", message)
+                .hint("writing to the index is blocked: set its index.blocks.* settings back"),
+            _ if self.kind == "index_closed_exception" => {
+                Error::fix("sink.index_closed", message).hint("open the index, or run in mode full")
+            }
+            _ if matches!(self.status, 401 | 403) => Error::fix("sink.refused", message)
+                .hint("check user, password or api_key of the connection, and that they may read, write and manage the index and vitrina-*"),
+            _ => Error::fix("sink.refused", message),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Body {
+    error: Refusal,
+}
+
+/// Some answers hold a plain text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Refusal {
+    Told(Fault),
+    Text(String),
+}
+
+/// Of a whole answer; one of a proxy in between has no type.
+pub(super) fn of_answer(status: StatusCode, body: &[u8]) -> Fault {
+    let status = status.as_u16();
+    match serde_json::from_slice::<Body>(body) {
+        Ok(Body { error: Refusal::Told(fault) }) => Fault { status, ..fault },
+        Ok(Body { error: Refusal::Text(reason) }) => {
+            Fault { status, reason: Some(reason), ..Fault::default() }
+        }
+        Err(_) => Fault { status, ..Fault::default() },
+    }
+}
+
+/// Servers put names in brackets and values in quotes.
+fn without_quotes(text: &str) -> String {
+    let mut parts = text.split(['\'', '"']);
+    let first = parts.next().unwrap_or_default().to_owned();
+    let rest = parts.enumerate().map(|(place, part)| if place % 2 == 0 { "'…'" } else { part });
+    rest.fold(first, |text, part| text + part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(status: u16, kind: &str, reason: &str) -> Fault {
+        Fault { status, kind: kind.to_owned(), reason: Some(reason.to_owned()), caused_by: None }
+    }
+
+    #[test]
+    fn the_type_of_a_refusal_decides_before_its_status() {
+        for (status, kind, reason, expected) in [
+            (429, "es_rejected_execution_exception", "rejected execution", Judgement::Again),
+            (
+                429,
+                "cluster_block_exception",
+                "index [x] blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded]",
+                Judgement::Stop,
+            ),
+            (403, "cluster_block_exception", "blocked by: [FORBIDDEN/8/index write (api)]", Judgement::Stop),
+            (400, "index_closed_exception", "closed", Judgement::Stop),
+            (400, "illegal_argument_exception", "no write index is defined for alias [x]", Judgement::Stop),
+            (
+                400,
+                "illegal_argument_exception",
+                "Document contains at least one immense term",
+                Judgement::Row,
+            ),
+            (400, "mapper_parsing_exception", "failed to parse field [n] of type [long]", Judgement::Row),
+            (400, "strict_dynamic_mapping_exception", "dynamic introduction of [x]", Judgement::Row),
+            (404, "index_not_found_exception", "no such index [x]", Judgement::ShutOut),
+            (409, "version_conflict_engine_exception", "[1]: version conflict", Judgement::Conflict),
+            (413, "", "", Judgement::TooLarge),
+            (502, "", "", Judgement::Again),
+            (503, "unavailable_shards_exception", "", Judgement::Again),
+            (401, "security_exception", "missing authentication credentials", Judgement::Stop),
+        ] {
+            assert_eq!(fault(status, kind, reason).judge(), expected, "{status} {kind} {reason}");
+        }
+    }
+
+    #[test]
+    fn a_reject_names_the_field_and_no_value() {
+        let reason = "failed to parse field [year] of type [integer] in document with id 'x7'. Preview of field's value: 'soon'";
+        let (code, message) = fault(400, "mapper_parsing_exception", reason).of_row();
+        assert_eq!(
+            (code, message.as_str()),
+            ("row.mapping", "the index refuses the document: failed to parse field [year] of type [integer]")
+        );
+        let (_, message) = fault(400, "mapper_parsing_exception", "bad date 'secret' here").of_row();
+        assert!(message.ends_with("bad date '…' here"), "{message}");
+    }
+
+    #[test]
+    fn the_version_in_the_way_is_read_from_a_conflict() {
+        let conflict = fault(
+            409,
+            "version_conflict_engine_exception",
+            "[7]: version conflict, current version [42] is higher or equal to the one provided [41]",
+        );
+        assert_eq!(conflict.current_version(), Some(42));
+    }
+}

@@ -1,0 +1,135 @@
+//! How older owners are shut out, and how aliases are changed by nobody but the newest.
+//!
+//! All writing goes through a door, an alias that names its token. Whoever takes a pipeline over opens a door of its own and
+//! closes all others in one call. Such a call also removes a marker, an empty index that its token has made: a takeover
+//! deletes the markers of others first, and a call without its marker changes nothing.
+//!
+//! A marker is made, and then the control document is looked at again: if it is unmoved, every later takeover will find
+//! the marker; if not, this owner is not the newest.
+
+use std::sync::Arc;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use vitrina_core::{Error, Lease, Result};
+
+use super::client::Client;
+use super::control::{Control, Controls, Held, create};
+use super::indexes::{self, Standing};
+use super::names::Names;
+
+#[derive(Debug)]
+pub(super) struct Fence {
+    pub(super) client: Arc<Client>,
+    pub(super) names: Names,
+    pub(super) controls: Controls,
+    pub(super) lease: Lease,
+    pub(super) held: Held,
+}
+
+impl Fence {
+    /// Makes this token the one whose doors are open. `wanted`: doors, each with its index.
+    pub(super) async fn take_over(&mut self, wanted: &[(String, String)]) -> Result<()> {
+        let control = Control { token: self.lease.token, ..self.held.control.clone() };
+        self.replace(control).await?;
+        self.sweep().await?;
+        self.open(wanted).await
+    }
+
+    /// Opens doors and closes all that are not wanted, unless this is so already.
+    pub(super) async fn open(&mut self, wanted: &[(String, String)]) -> Result<()> {
+        let standing = Standing::look(&self.client, &self.names).await?;
+        let mut actions: Vec<Value> = Vec::new();
+        for (door, index) in standing.doors.iter().filter(|door| !wanted.contains(door)) {
+            actions.push(json!({"remove": {"index": index, "alias": door}}));
+        }
+        for (door, index) in wanted.iter().filter(|(door, index)| !standing.has_door(door, index)) {
+            actions.push(json!({"add": {"index": index, "alias": door, "is_hidden": true}}));
+        }
+        if actions.is_empty() {
+            return Ok(());
+        }
+        let done = |now: &Standing| wanted.iter().all(|(door, index)| now.has_door(door, index));
+        self.change(actions, done).await.map(drop)
+    }
+
+    /// Changes aliases in one step, as long as nobody has taken over. `done` tells from what is there whether a call whose
+    /// answer was lost has happened.
+    pub(super) async fn change(
+        &mut self,
+        mut actions: Vec<Value>,
+        done: impl Fn(&Standing) -> bool,
+    ) -> Result<Standing> {
+        let marker = self.names.marker(&self.lease);
+        let hidden =
+            json!({"settings": {"index": {"hidden": true, "number_of_shards": 1, "number_of_replicas": 0}}});
+        create(&self.client, &marker, &hidden).await?;
+        self.confirm().await?;
+        actions.insert(0, json!({"remove_index": {"index": marker}}));
+        let reply = self.client.once(Method::POST, "_aliases", Some(&json!({"actions": actions}))).await;
+        let standing = Standing::look(&self.client, &self.names).await?;
+        if done(&standing) {
+            return Ok(standing);
+        }
+        self.confirm().await?;
+        match reply {
+            Ok(reply) if !reply.status.is_success() => Err(self.client.explain(&reply)),
+            Ok(_) => {
+                Err(Error::retry("sink.aliases", "the search server has not changed its aliases in time"))
+            }
+            Err(lost) => Err(lost),
+        }
+    }
+
+    /// Still the newest owner.
+    pub(super) async fn confirm(&self) -> Result<()> {
+        let now = self.controls.read().await?;
+        if now.as_ref().is_some_and(|now| {
+            now.control.token == self.held.control.token && now.control.pipeline == self.held.control.pipeline
+        }) {
+            return Ok(());
+        }
+        match now {
+            Some(now) if now.control.token > self.held.control.token => Err(Error::lease_lost()),
+            _ => Err(meddled(&self.names)),
+        }
+    }
+
+    pub(super) async fn replace(&mut self, control: Control) -> Result<()> {
+        match self.controls.replace(&self.held, &control).await? {
+            Some(held) => {
+                self.held = held;
+                Ok(())
+            }
+            None => Err(Error::lease_lost()),
+        }
+    }
+
+    /// Markers of others, and what their deletes have made under the name of a door that was gone: only an index or an
+    /// update asks whether a door is a door.
+    async fn sweep(&self) -> Result<()> {
+        for marker in indexes::listed(&self.client, &self.names.marker_pattern()).await? {
+            if self.names.marked(&marker).is_some_and(|token| token != self.lease.token) {
+                indexes::delete(&self.client, &marker).await?;
+            }
+        }
+        for stray in indexes::listed(&self.client, &self.names.door_pattern()).await? {
+            if self.names.is_door(&stray) {
+                tracing::warn!(
+                    index = stray,
+                    "an older owner has left an index in place of its alias: removed"
+                );
+                indexes::delete(&self.client, &stray).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn meddled(names: &Names) -> Error {
+    Error::fix(
+        "sink.control_lost",
+        format!("the control document of {} is gone or belongs to someone else", names.index),
+    )
+    .hint("it lives in the index vitrina-control; run in mode full to load the index anew")
+}

@@ -1,0 +1,157 @@
+//! Indexes and aliases as the server has them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use reqwest::{Method, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use vitrina_core::{Error, Result};
+
+use super::client::Client;
+use super::control::encoded;
+use super::names::Names;
+
+/// What stands under the name that readers search, and the doors of this pipeline.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// Indexes behind the name.
+    pub(super) behind: BTreeSet<String>,
+    /// An index has the name itself.
+    pub(super) concrete: bool,
+    /// Doors, each with the index behind it.
+    pub(super) doors: BTreeSet<(String, String)>,
+}
+
+impl Standing {
+    pub(super) async fn look(client: &Client, names: &Names) -> Result<Self> {
+        let path = format!(
+            "_alias/{},{}?expand_wildcards=all",
+            encoded(&names.index),
+            pattern(&names.door_pattern())
+        );
+        let reply = client.call(Method::GET, &path, None).await?;
+        // 404 where one of the two is not there; the other one is told all the same.
+        if !reply.status.is_success() && reply.status != StatusCode::NOT_FOUND {
+            return Err(client.explain(&reply));
+        }
+        let found: BTreeMap<String, Value> = serde_json::from_slice(&reply.body).unwrap_or_default();
+        let mut standing = Self::default();
+        for (index, told) in found {
+            let Some(aliases) = told.get("aliases").and_then(Value::as_object) else { continue };
+            for alias in aliases.keys() {
+                if *alias == names.index {
+                    standing.behind.insert(index.clone());
+                } else if names.is_door(alias) {
+                    standing.doors.insert((alias.clone(), index.clone()));
+                }
+            }
+        }
+        standing.concrete = standing.behind.is_empty() && exists(client, &names.index).await?;
+        Ok(standing)
+    }
+
+    /// The index of Vitrina's that readers see.
+    pub(super) fn live(&self, names: &Names) -> Option<&String> {
+        match self.behind.iter().collect::<Vec<_>>()[..] {
+            [one] if names.is_vitrinas(one) => Some(one),
+            _ => None,
+        }
+    }
+
+    /// Something that is not Vitrina's has the name.
+    pub(super) fn is_foreign(&self, names: &Names) -> bool {
+        self.concrete || (!self.behind.is_empty() && self.live(names).is_none())
+    }
+
+    pub(super) fn has_door(&self, door: &str, index: &str) -> bool {
+        self.doors.contains(&(door.to_owned(), index.to_owned()))
+    }
+}
+
+pub(super) async fn exists(client: &Client, index: &str) -> Result<bool> {
+    let reply = client.call(Method::HEAD, &encoded(index), None).await?;
+    match reply.status {
+        StatusCode::NOT_FOUND => Ok(false),
+        status if status.is_success() => Ok(true),
+        _ => Err(client.explain(&reply)),
+    }
+}
+
+/// The concrete indexes of a pattern, hidden ones too.
+pub(super) async fn listed(client: &Client, wanted: &str) -> Result<Vec<String>> {
+    let path = format!("{}/_alias?expand_wildcards=all", pattern(wanted));
+    let found: BTreeMap<String, Value> = client.find(&path).await?.unwrap_or_default();
+    Ok(found.into_keys().collect())
+}
+
+/// By its exact name; gone already is as good.
+pub(super) async fn delete(client: &Client, index: &str) -> Result<()> {
+    let reply = client.call(Method::DELETE, &encoded(index), None).await?;
+    match reply.status {
+        StatusCode::NOT_FOUND => Ok(()),
+        status if status.is_success() => Ok(()),
+        _ => Err(client.explain(&reply)),
+    }
+}
+
+#[derive(Deserialize)]
+struct Count {
+    count: u64,
+}
+
+/// Of what is searchable by now.
+pub(super) async fn count(client: &Client, index: &str) -> Result<u64> {
+    let counted: Count = client.get(Method::GET, &format!("{}/_count", encoded(index)), None).await?;
+    Ok(counted.count)
+}
+
+pub(super) async fn refresh(client: &Client, index: &str) -> Result<()> {
+    let _: Value = client.get(Method::POST, &format!("{}/_refresh", encoded(index)), None).await?;
+    Ok(())
+}
+
+/// Which of these documents are there, with their versions.
+pub(super) async fn versions(client: &Client, index: &str, ids: &[String]) -> Result<BTreeMap<String, i64>> {
+    #[derive(Deserialize)]
+    struct Found {
+        docs: Vec<Document>,
+    }
+    #[derive(Deserialize)]
+    struct Document {
+        #[serde(rename = "_id")]
+        id: String,
+        #[serde(rename = "_version")]
+        version: Option<i64>,
+        #[serde(default)]
+        found: bool,
+    }
+    let mut versions = BTreeMap::new();
+    for some in ids.chunks(1000) {
+        let path = format!("{}/_mget?_source=false", encoded(index));
+        let found: Found = client.get(Method::POST, &path, Some(&json!({"ids": some}))).await?;
+        let there = found.docs.into_iter().filter(|document| document.found);
+        versions.extend(there.filter_map(|document| Some((document.id, document.version?))));
+    }
+    Ok(versions)
+}
+
+/// Of a new index: no template may have put it where readers look.
+pub(super) async fn require_alone(client: &Client, index: &str, expected: &str) -> Result<()> {
+    let found: BTreeMap<String, Value> =
+        client.get(Method::GET, &format!("{}/_alias", encoded(index)), None).await?;
+    let aliases =
+        found.values().filter_map(|told| told["aliases"].as_object()).flat_map(|aliases| aliases.keys());
+    let strange: Vec<&String> = aliases.filter(|alias| *alias != expected).collect();
+    if strange.is_empty() {
+        return Ok(());
+    }
+    let names = strange.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    delete(client, index).await?;
+    Err(Error::fix("sink.template", format!("a template of the server gives new indexes {names} as aliases"))
+        .hint("keep the patterns of index templates away from names that begin with `vitrina-`"))
+}
+
+/// A pattern keeps its star.
+fn pattern(text: &str) -> String {
+    encoded(text).replace("%2A", "*")
+}

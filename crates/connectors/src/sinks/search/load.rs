@@ -1,0 +1,294 @@
+//! A load: an index of its own that nobody searches, filled batch by batch, counted, and then put in the place of the one
+//! that readers see, in one step. The one before stays, to go back to.
+
+use arrow_array::RecordBatch;
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use vitrina_core::{Batch, Checkpoint, Commit, Error, Load, LoadPath, Outcome, Result};
+
+use super::bulk::Operations;
+use super::control::{self, Control, Previous, encoded};
+use super::fence::Fence;
+use super::indexes::{self, Standing};
+use super::{SearchSink, mapping, versions};
+use crate::sinks::deletes;
+
+/// Documents that are looked for in the new index before it takes the place of the old one.
+const SAMPLE: u64 = 1000;
+
+impl SearchSink {
+    pub(super) async fn write_load(
+        &mut self,
+        batch: &Batch,
+        begins: bool,
+        commit: &Commit,
+        outcome: &mut Outcome,
+    ) -> Result<Checkpoint> {
+        if self.target.document.partial {
+            return self.upsert_load(batch, begins, commit, outcome).await;
+        }
+        let mut load = match commit.from.load {
+            Some(load) => load,
+            None if begins => Load::begin(LoadPath::Staged),
+            None => return Err(lost("this load was begun without an index of its own")),
+        };
+        if begins {
+            self.begin_load(load).await?;
+        }
+        outcome.load = Some(load.id);
+        outcome.close_others = batch.ends_pass();
+        let index = self.names.physical(load.id);
+        let door = self.names.load_door(self.fence()?.held.control.token, load.id);
+        let version = versions::draw(commit.lease.token)?;
+        let rows = self.distinct(batch, outcome)?;
+        let operations = self.operations(&rows, version, outcome)?;
+        self.send(&door, &index, version, operations, &rows, outcome).await?;
+        load.rows += outcome.counts.written();
+        self.hold_rejects(commit, outcome).await?;
+        if batch.ends_pass() {
+            self.finish_load(load, &index, &door, commit, outcome).await?;
+        }
+        let to = batch.to.clone().ok_or_else(|| Error::bug("sink.load", "a load leads nowhere"))?;
+        let mut checkpoint = commit.from.advance(commit.run, to, 0, None);
+        checkpoint.load = (!batch.ends_pass()).then_some(load);
+        Ok(checkpoint)
+    }
+
+    /// Where several pipelines write to an index none of them can exchange it: the load goes into it as it is.
+    async fn upsert_load(
+        &mut self,
+        batch: &Batch,
+        begins: bool,
+        commit: &Commit,
+        outcome: &mut Outcome,
+    ) -> Result<Checkpoint> {
+        let load = commit.from.load.unwrap_or_else(|| Load::begin(LoadPath::Direct));
+        if begins {
+            tracing::info!(
+                "several pipelines write to this index: what has vanished from the source stays in it"
+            );
+        }
+        outcome.load = Some(load.id);
+        outcome.close_others = batch.ends_pass();
+        let mut checkpoint = self.upsert(batch, commit, outcome).await?;
+        checkpoint.load = (!batch.ends_pass()).then_some(load);
+        Ok(checkpoint)
+    }
+
+    async fn begin_load(&mut self, load: Load) -> Result<()> {
+        self.refuse_foreign().await?;
+        self.clear_loads(None).await?;
+        let index = self.names.physical(load.id);
+        let door = self.names.load_door(self.fence()?.held.control.token, load.id);
+        let mut body =
+            json!({"settings": mapping::settings(&self.target, true), "mappings": self.mapping()?});
+        body["aliases"] = json!({&door: {"is_hidden": true}});
+        control::create(&self.client, &index, &body).await?;
+        indexes::require_alone(&self.client, &index, &door).await
+    }
+
+    /// What has the name and is not Vitrina's is replaced with consent only.
+    pub(super) async fn refuse_foreign(&self) -> Result<()> {
+        let standing = Standing::look(&self.client, &self.names).await?;
+        if !standing.is_foreign(&self.names) || self.target.document.take_over {
+            return Ok(());
+        }
+        let name = &self.names.index;
+        let what = if standing.concrete { "an index" } else { "an alias" };
+        Err(Error::fix("sink.name_taken", format!("{what} named {name} is there already, and not made by Vitrina"))
+            .hint("nothing was written; write to another name, or allow the next load to replace it (document: {take_over: true})"))
+    }
+
+    /// Counted, held against the limits, exchanged.
+    async fn finish_load(
+        &mut self,
+        load: Load,
+        index: &str,
+        door: &str,
+        commit: &Commit,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        if self.live.as_deref() == Some(index) {
+            // The swap had happened, and its answer or the checkpoint's was lost.
+            return Ok(());
+        }
+        indexes::refresh(&self.client, index).await?;
+        let found = indexes::count(&self.client, index).await?;
+        self.require_all(load, found)?;
+        if let Some(live) = self.live.clone() {
+            self.keep_refused(&live, index, door, commit, outcome).await?;
+            outcome.counts.deleted = self.hold_load_limit(&live, index, found, commit).await?;
+        }
+        let settled = mapping::settled(&self.target);
+        let _: Value =
+            self.client.get(Method::PUT, &format!("{}/_settings", encoded(index)), Some(&settled)).await?;
+        self.swap(index, commit).await
+    }
+
+    /// What the index holds must be what was sent: less would be a loss that readers see.
+    fn require_all(&self, load: Load, found: u64) -> Result<()> {
+        if found == load.rows || (self.repeats_keys && found < load.rows && found > 0) {
+            return Ok(());
+        }
+        Err(lost(&format!("the index of this load holds {found} documents, and {} were sent", load.rows)))
+    }
+
+    /// Rows that were refused keep the document they had.
+    async fn keep_refused(
+        &self,
+        live: &str,
+        index: &str,
+        door: &str,
+        commit: &Commit,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        #[derive(Deserialize)]
+        struct Found {
+            docs: Vec<Document>,
+        }
+        #[derive(Deserialize)]
+        struct Document {
+            #[serde(rename = "_id")]
+            id: String,
+            #[serde(rename = "_source")]
+            source: Option<Box<serde_json::value::RawValue>>,
+        }
+        let version = versions::draw(commit.lease.token)?;
+        let mut operations = Operations::default();
+        for some in self.spared_ids(outcome).chunks(500) {
+            let path = format!("{}/_mget", encoded(live));
+            let found: Found = self.client.get(Method::POST, &path, Some(&json!({"ids": some}))).await?;
+            for document in found.docs {
+                let Some(source) = document.source else { continue };
+                let copy = |out: &mut Vec<u8>| {
+                    out.extend_from_slice(source.get().replace(['\n', '\r'], " ").as_bytes());
+                    Ok(())
+                };
+                let _ = operations.index(document.id, version, None, copy);
+            }
+        }
+        let mut aside = Outcome::default();
+        let nothing = RecordBatch::new_empty(std::sync::Arc::new(arrow_schema::Schema::empty()));
+        self.send(door, index, version, operations, &nothing, &mut aside).await
+    }
+
+    /// How many documents vanish by the swap: exactly for few, by a sample for many.
+    async fn hold_load_limit(&self, live: &str, index: &str, found: u64, commit: &Commit) -> Result<u64> {
+        indexes::refresh(&self.client, live).await?;
+        let before = indexes::count(&self.client, live).await?;
+        if found == 0 && before > 0 {
+            return Err(deletes::source_is_empty(&self.target.name));
+        }
+        let gone = before.saturating_sub(found).max(self.sampled(live, index, before).await?);
+        deletes::hold_limit(&self.target.name, commit.delete_limit, gone, before)?;
+        Ok(gone)
+    }
+
+    async fn sampled(&self, live: &str, index: &str, before: u64) -> Result<u64> {
+        #[derive(Deserialize)]
+        struct Page {
+            hits: Hits,
+        }
+        #[derive(Deserialize)]
+        struct Hits {
+            hits: Vec<Hit>,
+        }
+        #[derive(Deserialize)]
+        struct Hit {
+            #[serde(rename = "_id")]
+            id: String,
+        }
+        let query = json!({"function_score": {"query": {"match_all": {}}, "random_score": {}}});
+        let body = json!({"size": SAMPLE, "_source": false, "query": query});
+        let path = format!("{}/_search", encoded(live));
+        let page: Page = self.client.get(Method::POST, &path, Some(&body)).await?;
+        let ids: Vec<String> = page.hits.hits.into_iter().map(|hit| hit.id).collect();
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        let there = indexes::versions(&self.client, index, &ids).await?;
+        let share = (ids.len() - there.len()) as f64 / ids.len() as f64;
+        Ok((share * before as f64).round() as u64)
+    }
+
+    /// Readers get the new index, the writers its door, in one step that nobody but the newest owner can take.
+    async fn swap(&mut self, index: &str, commit: &Commit) -> Result<()> {
+        let name = self.names.index.clone();
+        let control = self.fence()?.held.control.clone();
+        let door = self.names.door(control.token);
+        let next = Control { next: Some(index.to_owned()), ..control.clone() };
+        let fence = self.fence_mut()?;
+        fence.replace(next).await?;
+        let standing = Standing::look(&fence.client, &fence.names).await?;
+        let mut actions: Vec<Value> = Vec::new();
+        if standing.concrete {
+            actions.push(json!({"remove_index": {"index": name}}));
+        }
+        for old in &standing.behind {
+            actions.push(json!({"remove": {"index": old, "alias": name}}));
+        }
+        for (_, old) in standing.doors.iter().filter(|(old, _)| *old == door) {
+            actions.push(json!({"remove": {"index": old, "alias": door}}));
+        }
+        actions.push(json!({"add": {"index": index, "alias": name}}));
+        actions.push(json!({"add": {"index": index, "alias": door, "is_hidden": true}}));
+        let alone = std::collections::BTreeSet::from([index.to_owned()]);
+        fence.change(actions, |now| now.behind == alone).await?;
+        let previous = self.live.replace(index.to_owned()).map(|index| Previous {
+            index,
+            checkpoint: Some(commit.from.without_pass())
+                .filter(|checkpoint| checkpoint.position.done != Value::Null),
+        });
+        let previous = previous.or(control.previous.clone());
+        let done = Control { live: Some(index.to_owned()), next: None, previous, ..control };
+        self.fence_mut()?.replace(done).await
+    }
+
+    /// A swap that was under way when its owner ended: it has happened, or it has not.
+    pub(super) async fn finish_swap(&self, fence: &mut Fence, standing: &Standing) -> Result<()> {
+        let control = fence.held.control.clone();
+        let Some(next) = control.next.clone() else { return Ok(()) };
+        let happened = standing.live(&self.names) == Some(&next);
+        let settled = match happened {
+            false => Control { next: None, ..control },
+            true => {
+                let previous = control.live.clone().map(|index| Previous { index, checkpoint: None });
+                Control {
+                    live: Some(next),
+                    next: None,
+                    previous: previous.or(control.previous.clone()),
+                    ..control
+                }
+            }
+        };
+        fence.replace(settled).await
+    }
+
+    /// Indexes of loads that nobody goes on with: not the one readers see, nor the one before.
+    pub(super) async fn clear_loads(&self, but: Option<&str>) -> Result<()> {
+        let Some(fence) = &self.fence else { return Ok(()) };
+        let control = &fence.held.control;
+        let previous = control.previous.as_ref().map(|previous| previous.index.as_str());
+        let kept = [self.live.as_deref(), control.live.as_deref(), control.next.as_deref(), previous, but];
+        for index in indexes::listed(&self.client, &self.names.physical_pattern()).await? {
+            if self.names.is_physical(&index) && !kept.contains(&Some(index.as_str())) {
+                indexes::delete(&self.client, &index).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Only space depends on it.
+    pub(super) async fn tidy(&self) {
+        if let Err(error) = self.clear_loads(None).await {
+            tracing::warn!(%error, "older indexes could not be removed");
+        }
+    }
+}
+
+/// The pass is dropped with this error.
+fn lost(message: &str) -> Error {
+    Error::fix("sink.staging_lost", message)
+        .hint("readers see what they saw before; the next run starts the load anew")
+}

@@ -1,0 +1,192 @@
+//! The mapping and settings of an index: as the target says, or derived from the types of the rows, strict in both cases.
+
+use arrow_schema::{Field, Schema};
+use serde_json::{Map, Value, json};
+use vitrina_core::{Error, Result, Target};
+use vitrina_pgcopy::{Kind, Scalar};
+
+/// The mapping that an index is created with.
+pub(super) fn mapping(target: &Target, schema: &Schema, exact: &[String]) -> Value {
+    let mut mapping = target.mapping.clone().unwrap_or_else(|| derived(target, schema, exact));
+    if let Some(mapping) = mapping.as_object_mut() {
+        mapping.entry("dynamic").or_insert(json!("strict"));
+    }
+    mapping
+}
+
+/// `exact`: columns that documents are found by.
+fn derived(target: &Target, schema: &Schema, exact: &[String]) -> Value {
+    let field = |column: &std::sync::Arc<Field>| {
+        let name = target.document.field(column.name())?;
+        let kind = Kind::of_field(column).unwrap_or(Kind::AsText);
+        Some((name.to_owned(), field_type(kind, exact.contains(column.name()))))
+    };
+    let properties: Map<String, Value> = schema.fields().iter().filter_map(field).collect();
+    json!({"properties": properties})
+}
+
+fn field_type(kind: Kind, exact: bool) -> Value {
+    let (Kind::Scalar(scalar) | Kind::Array(scalar)) = kind else { return json!({"type": "keyword"}) };
+    let name = match scalar {
+        Scalar::Bool => "boolean",
+        Scalar::Int2 => "short",
+        Scalar::Int4 => "integer",
+        Scalar::Int8 => "long",
+        Scalar::Float4 => "float",
+        Scalar::Float8 | Scalar::Numeric => "double",
+        Scalar::Date | Scalar::Timestamp | Scalar::Timestamptz => "date",
+        Scalar::Bytea => "binary",
+        Scalar::Uuid | Scalar::Time | Scalar::Interval => "keyword",
+        // Kept and shown, but not searched: nobody has said what is in it.
+        Scalar::Json | Scalar::Jsonb => return json!({"type": "object", "enabled": false}),
+        Scalar::Text | Scalar::Varchar | Scalar::Bpchar | Scalar::Name if exact => "keyword",
+        Scalar::Text | Scalar::Varchar | Scalar::Bpchar | Scalar::Name => {
+            return json!({"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}});
+        }
+    };
+    json!({"type": name})
+}
+
+/// What the mapping calls the type of a field; a dot leads into an object.
+pub(super) fn type_of<'a>(mapping: &'a Value, field: &str) -> Option<&'a str> {
+    let properties = mapping.get("properties")?;
+    if let Some(found) = properties.get(field) {
+        return Some(found.get("type").and_then(Value::as_str).unwrap_or("object"));
+    }
+    let (object, rest) = field.split_once('.')?;
+    type_of(properties.get(object)?, rest)
+}
+
+/// Types whose values are text in JSON, whatever they were in the row.
+pub(super) fn is_text(name: &str) -> bool {
+    matches!(
+        name,
+        "keyword" | "text" | "constant_keyword" | "wildcard" | "match_only_text" | "search_as_you_type"
+    )
+}
+
+/// A field that is found by its exact value.
+pub(super) fn is_exact(name: &str) -> bool {
+    !matches!(name, "text" | "match_only_text" | "search_as_you_type" | "object" | "nested" | "binary")
+}
+
+/// Columns that a strict mapping has no field for: told before the first document is refused.
+pub(super) fn check_columns(target: &Target, mapping: &Value, schema: &Schema) -> Result<()> {
+    if mapping.get("dynamic").is_some_and(|dynamic| *dynamic != json!("strict")) {
+        return Ok(());
+    }
+    let fields = schema.fields().iter().filter_map(|column| target.document.field(column.name()));
+    let unmapped: Vec<&str> = fields.filter(|field| type_of(mapping, field).is_none()).collect();
+    if unmapped.is_empty() {
+        return Ok(());
+    }
+    let names = unmapped.join(", ");
+    Err(Error::fix("sink.unmapped", format!("the mapping of {} has no field for: {names}", target.name))
+        .hint("add them to the mapping's properties, omit the columns in the target's document rules, or leave the mapping out to have it derived"))
+}
+
+/// The settings of a new index. While a load fills it nobody searches it, and it has no copies.
+pub(super) fn settings(target: &Target, loading: bool) -> Value {
+    let mut settings = target.settings.clone().unwrap_or_else(|| json!({}));
+    let index = index_part(&mut settings);
+    // What outlives a delete must outlive whoever may still send the old document.
+    index.entry("gc_deletes").or_insert(json!("24h"));
+    if loading {
+        index.insert("refresh_interval".to_owned(), json!("-1"));
+        index.insert("number_of_replicas".to_owned(), json!(0));
+        index.remove("auto_expand_replicas");
+    }
+    settings
+}
+
+/// What a load has set aside, as the target says or as the server has it by itself.
+pub(super) fn settled(target: &Target) -> Value {
+    let mut settings = target.settings.clone().unwrap_or_else(|| json!({}));
+    let index = index_part(&mut settings);
+    let said = |name: &str| index.get(name).cloned().unwrap_or(Value::Null);
+    let mut settled = json!({"refresh_interval": said("refresh_interval"), "number_of_replicas": said("number_of_replicas")});
+    if let Some(expand) = index.get("auto_expand_replicas") {
+        settled["auto_expand_replicas"] = expand.clone();
+    }
+    json!({"index": settled})
+}
+
+/// Servers take `index.x`, `index: {x}` and `x` for the same; here they become one, so that one does not speak against the
+/// other.
+fn index_part(settings: &mut Value) -> &mut Map<String, Value> {
+    let mut index = Map::new();
+    if let Value::Object(written) = std::mem::take(settings) {
+        for (name, value) in written {
+            match (name.as_str(), value) {
+                ("index", Value::Object(parts)) => index.extend(parts),
+                (name, value) => {
+                    index.insert(name.strip_prefix("index.").unwrap_or(name).to_owned(), value);
+                }
+            }
+        }
+    }
+    *settings = json!({"index": index});
+    match &mut settings["index"] {
+        Value::Object(index) => index,
+        _ => unreachable!("an object was put there"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_schema::DataType;
+    use vitrina_core::TargetName;
+
+    fn target(mapping: Option<Value>, settings: Option<Value>) -> Target {
+        let name: TargetName = "es:films".parse().unwrap();
+        Target { mapping, settings, ..Target::undescribed(&name) }
+    }
+
+    fn schema() -> Schema {
+        let oid = |oid: u32| std::collections::HashMap::from([("pg_oid".to_owned(), oid.to_string())]);
+        Schema::new(vec![
+            Field::new("id", DataType::Utf8, true),
+            Field::new("title", DataType::Utf8, true),
+            Field::new("price", DataType::Utf8, true).with_metadata(oid(1700)),
+            Field::new("facts", DataType::Utf8, true).with_metadata(oid(3802)),
+        ])
+    }
+
+    #[test]
+    fn a_mapping_is_derived_from_the_types_of_the_rows_and_strict() {
+        let mut target = target(None, None);
+        target.document.rename.insert("title".to_owned(), "name".to_owned());
+        let mapping = mapping(&target, &schema(), &["id".to_owned()]);
+        assert_eq!(mapping["dynamic"], "strict");
+        assert_eq!(type_of(&mapping, "id"), Some("keyword"));
+        assert_eq!(type_of(&mapping, "name"), Some("text"));
+        assert_eq!(type_of(&mapping, "price"), Some("double"));
+        assert_eq!(mapping["properties"]["facts"]["enabled"], false);
+        check_columns(&target, &mapping, &schema()).unwrap();
+    }
+
+    #[test]
+    fn a_column_without_a_field_is_told_unless_the_mapping_is_open_or_the_column_omitted() {
+        let mapping = json!({"properties": {"id": {"type": "keyword"}, "title": {"type": "text"}, "price": {"type": "scaled_float"}}});
+        let mut target = target(Some(mapping.clone()), None);
+        let error = check_columns(&target, &mapping, &schema()).unwrap_err();
+        assert!(error.to_string().contains("no field for: facts"), "{error}");
+        target.document.omit.push("facts".to_owned());
+        check_columns(&target, &mapping, &schema()).unwrap();
+        let open = json!({"dynamic": true});
+        check_columns(&target, &open, &schema()).unwrap();
+    }
+
+    #[test]
+    fn a_load_sets_refresh_and_replicas_aside_and_gives_them_back() {
+        let written =
+            json!({"number_of_replicas": 2, "index.refresh_interval": "5s", "analysis": {"analyzer": {}}});
+        let target = target(None, Some(written));
+        let loading = settings(&target, true);
+        assert_eq!(loading["index"]["refresh_interval"], "-1");
+        assert_eq!(loading["index"]["number_of_replicas"], 0);
+        assert!(loading["index"]["analysis"].is_object());
+        assert_eq!(settled(&target), json!({"index": {"refresh_interval": "5s", "number_of_replicas": 2}}));
+    }
+}

@@ -1,0 +1,338 @@
+//! The search sink: Elasticsearch and OpenSearch. Whole documents by versioned bulks through a door that only the newest
+//! owner has; a load fills an index of its own, which readers get in one step.
+//!
+//! The server has no transactions: a batch is written first and entered in the meta-store then. A batch that was written
+//! and not entered is read and written again, as newer versions of the same documents.
+
+mod address;
+mod bulk;
+mod client;
+mod control;
+mod document;
+mod fault;
+mod fence;
+mod forget;
+mod indexes;
+mod load;
+mod mapping;
+mod names;
+mod upsert;
+mod values;
+mod vanish;
+mod versions;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_schema::Schema;
+use async_trait::async_trait;
+use serde_json::Value;
+use uuid::Uuid;
+use vitrina_core::{
+    Batch, Checkpoint, Commit, Destination, Entry, Error, Lease, Ledger, Outcome, Position, Result, Scope,
+    Sink, State, Target, TargetName, Written,
+};
+
+use super::refused::{self, Refused, keep_one_a_key};
+use super::{Kind, Left, Opened, Order};
+pub(crate) use client::Client;
+use control::{Control, Controls};
+use fence::Fence;
+use indexes::Standing;
+use names::Names;
+
+#[derive(Debug)]
+pub(super) struct Search;
+
+#[async_trait]
+impl Kind for Search {
+    fn serves(&self, target: &TargetName) -> bool {
+        matches!(target, TargetName::Named { kind, .. } if kind == "es")
+    }
+
+    async fn open(&self, target: &TargetName, order: &Order<'_>) -> Result<Opened> {
+        let client = Client::of(order.connections.get(&order.target.connection)?)?;
+        let key = key(order.target)?;
+        let mut sink = SearchSink {
+            names: Names::new(index(target), order.lease.pipeline),
+            target: order.target.clone(),
+            installation: order.installation,
+            exact: [key.clone(), order.pipeline.change_key.clone()].concat(),
+            key,
+            takeover: order.takeover,
+            ledger: Arc::clone(&order.ledger),
+            has_order: order.has_order(),
+            repeats_keys: order.schema.is_none(),
+            refused: Refused::default(),
+            passed: Passed::default(),
+            mapping: None,
+            live: None,
+            fence: None,
+            client,
+        };
+        if let Some(schema) = order.schema {
+            sink.take_shape(schema)?;
+        }
+        let destination = Destination { key: sink.key.clone(), server: None };
+        Ok(Opened { sink: Box::new(sink), destination })
+    }
+
+    async fn forget(&self, left: &Left<'_>) -> Result<()> {
+        forget::forget(left).await
+    }
+}
+
+/// What readers search by.
+fn index(target: &TargetName) -> &str {
+    match target {
+        TargetName::Named { name, .. } => name,
+        TargetName::Postgres { table, .. } => table,
+    }
+}
+
+fn key(target: &Target) -> Result<Vec<String>> {
+    if !target.key.is_empty() {
+        return Ok(target.key.clone());
+    }
+    Err(Error::fix("sink.no_key", format!("{} has no key: nothing tells which document a row becomes", target.name))
+        .hint("describe the target with the columns of its key: `targets: [{name: es:…, key: [id]}]` in a file for `vitrina apply`"))
+}
+
+/// The id of the control document. Where several pipelines write to an index, each has its own.
+fn control_id(target: &Target, names: &Names, lease: &Lease) -> String {
+    match target.document.partial {
+        true => format!("{}~{}", names.index, lease.pipeline),
+        false => names.index.clone(),
+    }
+}
+
+struct SearchSink {
+    client: Arc<Client>,
+    names: Names,
+    target: Target,
+    installation: Uuid,
+    key: Vec<String>,
+    /// Columns that documents are found by.
+    exact: Vec<String>,
+    takeover: bool,
+    ledger: Arc<dyn Ledger>,
+    /// Of several rows of one key the last one counts.
+    has_order: bool,
+    /// A transform may bring a key in several batches of a load.
+    repeats_keys: bool,
+    refused: Refused,
+    passed: Passed,
+    /// Made for the columns of the rows.
+    mapping: Option<(Schema, Value)>,
+    /// The index that readers see.
+    live: Option<String>,
+    /// From the first `seal` on.
+    fence: Option<Fence>,
+}
+
+/// What a backfill has deleted so far: it has no checkpoint of its own to keep it in.
+#[derive(Debug, Default)]
+struct Passed {
+    deleted: u64,
+    before: Option<u64>,
+}
+
+#[async_trait]
+impl Sink for SearchSink {
+    async fn seal(&mut self, lease: &Lease, state: State) -> Result<State> {
+        let mut fence = self.hold(lease).await?;
+        let standing = Standing::look(&self.client, &self.names).await?;
+        self.finish_swap(&mut fence, &standing).await?;
+        self.live = standing.live(&self.names).cloned();
+        let state = self.vouch(state).await?;
+        let takeover = std::mem::take(&mut self.takeover);
+        let token = if takeover { lease.token } else { fence.held.control.token };
+        let doors = self.doors(token, &state);
+        match takeover {
+            true => fence.take_over(&doors).await?,
+            false if doors.iter().all(|(door, index)| standing.has_door(door, index)) => {}
+            false => fence.open(&doors).await?,
+        }
+        self.fence = Some(fence);
+        self.refused = Refused::of(self.ledger.open_rejects(lease).await?);
+        Ok(state)
+    }
+
+    async fn write(&mut self, batch: &Batch, commit: &Commit) -> Result<Written> {
+        self.take_shape(&batch.rows.schema())?;
+        match self.written(batch, commit).await {
+            Err(error) if error.code == "rejects.limit" => Err(self.settle(commit).await),
+            other => other,
+        }
+    }
+
+    async fn clear(&mut self) -> Result<()> {
+        self.clear_loads(None).await
+    }
+}
+
+impl SearchSink {
+    /// The fence as it stands; errs where someone else owns the index.
+    async fn hold(&self, lease: &Lease) -> Result<Fence> {
+        let controls = Controls::new(&self.client, control_id(&self.target, &self.names, lease));
+        let first = Control {
+            target: self.names.index.clone(),
+            installation: self.installation,
+            pipeline: Some(lease.pipeline),
+            token: lease.token,
+            live: None,
+            next: None,
+            previous: None,
+        };
+        let held = controls.read_or_create(&first).await?;
+        let control = &held.control;
+        let (client, names) = (Arc::clone(&self.client), self.names.clone());
+        let is_mine = control.pipeline == Some(lease.pipeline) && control.installation == self.installation;
+        if is_mine && control.token > lease.token {
+            return Err(Error::lease_lost());
+        }
+        let mut fence = Fence { client, names, controls, lease: *lease, held: held.clone() };
+        if control.pipeline.is_none() {
+            // Its owner was deleted: the index stays, and is anybody's.
+            fence
+                .replace(Control { previous: None, next: None, live: control.live.clone(), ..first })
+                .await?;
+        } else if !is_mine {
+            return Err(owned(&self.names, control));
+        }
+        Ok(fence)
+    }
+
+    /// What the index vouches for. One that is not there holds nothing, whatever the meta-store knows: everything is read
+    /// again.
+    async fn vouch(&self, state: State) -> Result<State> {
+        let State { mut checkpoint, version } = state;
+        if let (Some(load), Some(_)) = (checkpoint.load, &checkpoint.position.pass)
+            && !indexes::exists(&self.client, &self.names.physical(load.id)).await?
+        {
+            tracing::warn!(load = %load.id, "the index of this load is gone: it starts anew");
+            checkpoint = checkpoint.without_pass();
+        }
+        if self.live.is_none() && !checkpoint.edited && holds_rows(&checkpoint) {
+            tracing::warn!(index = self.names.index, "the index is gone: everything is read again");
+            checkpoint = Checkpoint { decided_by: checkpoint.decided_by, ..Checkpoint::default() };
+        }
+        Ok(State { checkpoint, version })
+    }
+
+    fn doors(&self, token: vitrina_core::LeaseToken, state: &State) -> Vec<(String, String)> {
+        let live = self.live.iter().map(|live| (self.names.door(token), live.clone()));
+        let load = state.checkpoint.load.filter(|_| state.checkpoint.position.pass.is_some());
+        let load = load.map(|load| (self.names.load_door(token, load.id), self.names.physical(load.id)));
+        live.chain(load).collect()
+    }
+
+    fn fence(&self) -> Result<&Fence> {
+        self.fence.as_ref().ok_or_else(unsealed)
+    }
+
+    fn fence_mut(&mut self) -> Result<&mut Fence> {
+        self.fence.as_mut().ok_or_else(unsealed)
+    }
+
+    /// The door to the index that readers see.
+    fn door(&self) -> Result<String> {
+        Ok(self.names.door(self.fence()?.held.control.token))
+    }
+
+    /// Checks the columns of the rows against the mapping.
+    fn take_shape(&mut self, schema: &Schema) -> Result<()> {
+        if self.mapping.as_ref().is_some_and(|(known, _)| known.fields() == schema.fields()) {
+            return Ok(());
+        }
+        if let Some(missing) = self.key.iter().find(|column| schema.field_with_name(column).is_err()) {
+            return Err(Error::fix(
+                "sink.key_missing",
+                format!("the rows have no column {missing}, which is in the key of {}", self.target.name),
+            )
+            .hint("return it in the query, or change the target's key"));
+        }
+        let mapping = mapping::mapping(&self.target, schema, &self.exact);
+        mapping::check_columns(&self.target, &mapping, schema)?;
+        self.mapping = Some((schema.clone(), mapping));
+        Ok(())
+    }
+
+    fn mapping(&self) -> Result<&Value> {
+        let shape = self.mapping.as_ref().map(|(_, mapping)| mapping);
+        shape.ok_or_else(|| Error::bug("sink.shape", "rows are written before their columns are known"))
+    }
+
+    async fn written(&mut self, batch: &Batch, commit: &Commit) -> Result<Written> {
+        let started = Instant::now();
+        let mut outcome = self.refused.outcome(batch, commit);
+        let checkpoint = match &batch.scope {
+            Scope::Load { begins } => self.write_load(batch, *begins, commit, &mut outcome).await?,
+            Scope::Keys(_) | Scope::Nothing => self.upsert(batch, commit, &mut outcome).await?,
+        };
+        outcome.write_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let entry = Entry {
+            lease: &commit.lease,
+            from_version: commit.from_version,
+            checkpoint: &checkpoint,
+            outcome: &outcome,
+        };
+        let committed = self.ledger.commit(&entry).await?;
+        self.refused.committed(&outcome);
+        if batch.to.is_none() {
+            self.passed.deleted += outcome.counts.deleted;
+        }
+        if batch.ends_pass() && matches!(batch.scope, Scope::Load { .. }) {
+            self.tidy().await;
+        }
+        Ok(Written {
+            counts: outcome.counts,
+            checkpoint,
+            version: committed.version,
+            interrupted: committed.interrupted,
+        })
+    }
+
+    /// Errs before anything becomes true that too many rejects forbid.
+    async fn hold_rejects(&mut self, commit: &Commit, outcome: &mut Outcome) -> Result<()> {
+        keep_one_a_key(&mut outcome.rejects);
+        outcome.counts.rejected = outcome.rejects.len() as u64;
+        outcome.closed.retain(|key| !outcome.rejects.iter().any(|reject| reject.key == *key));
+        self.refused.last.clone_from(&outcome.rejects);
+        if outcome.rejects.is_empty() {
+            return Ok(());
+        }
+        let open = self.ledger.keep_rejects(&commit.lease, outcome).await?;
+        match i64::try_from(open).unwrap_or(i64::MAX) > outcome.reject_limit {
+            true => Err(Error::fix("rejects.limit", "too many rejects")),
+            false => Ok(()),
+        }
+    }
+
+    /// The rejects of a batch that fails because of them are kept, so that they can be looked at.
+    async fn settle(&mut self, commit: &Commit) -> Error {
+        let rejects = std::mem::take(&mut self.refused.last);
+        let told = refused::limit_error(&rejects, commit);
+        let outcome = Outcome { rejects, ..Outcome::default() };
+        self.ledger.keep_rejects(&commit.lease, &outcome).await.err().unwrap_or(told)
+    }
+}
+
+/// Something has been read into the index, by a completed pass or by one that writes to it directly.
+fn holds_rows(checkpoint: &Checkpoint) -> bool {
+    let Position { done, pass } = &checkpoint.position;
+    !done.is_null() || (pass.is_some() && checkpoint.load.is_none())
+}
+
+fn owned(names: &Names, control: &Control) -> Error {
+    let owner = control.pipeline.map(|owner| owner.to_string()).unwrap_or_default();
+    Error::fix(
+        "sink.owned",
+        format!("index {} is written by pipeline {owner} of installation {}", names.index, control.installation),
+    )
+    .hint("an index has one writer: delete that pipeline, write to another index, or let both write their own fields (document: {partial: true})")
+}
+
+fn unsealed() -> Error {
+    Error::bug("sink.unsealed", "a batch is written before the sink was sealed")
+}

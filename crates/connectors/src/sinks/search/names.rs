@@ -1,0 +1,141 @@
+//! What Vitrina calls its indexes and aliases at a search server. All of them begin outside of what users name theirs, and
+//! are taken apart to the last letter before one is deleted.
+
+use uuid::Uuid;
+use vitrina_core::{Lease, LeaseToken, PipelineId};
+
+/// Who owns which index, one document a target.
+pub(super) const CONTROL: &str = "vitrina-control";
+
+/// The names of one pipeline's writing to one index.
+#[derive(Debug, Clone)]
+pub(super) struct Names {
+    /// What readers search.
+    pub(super) index: String,
+    pipeline: String,
+}
+
+impl Names {
+    pub(super) fn new(index: &str, pipeline: PipelineId) -> Self {
+        Self { index: index.to_owned(), pipeline: pipeline.0.simple().to_string()[24..].to_owned() }
+    }
+
+    /// The index that a load fills.
+    pub(super) fn physical(&self, load: Uuid) -> String {
+        format!("{}{}", self.physical_prefix(), tail(load))
+    }
+
+    fn physical_prefix(&self) -> String {
+        format!("vitrina-{}-{}-", self.index, self.pipeline)
+    }
+
+    /// A pattern that finds them all, and more.
+    pub(super) fn physical_pattern(&self) -> String {
+        format!("{}*", self.physical_prefix())
+    }
+
+    /// One that several pipelines write to: the same for all of them.
+    pub(super) fn shared(&self) -> String {
+        format!("vitrina-{}-{}-{}", self.index, "0".repeat(8), "0".repeat(12))
+    }
+
+    pub(super) fn is_physical(&self, name: &str) -> bool {
+        name.strip_prefix(&self.physical_prefix()).is_some_and(|rest| is_hex(rest, 12))
+    }
+
+    /// The index of whichever pipeline.
+    pub(super) fn is_vitrinas(&self, name: &str) -> bool {
+        let rest = name.strip_prefix("vitrina-").and_then(|rest| rest.strip_prefix(&self.index));
+        let parts = rest.and_then(|rest| rest.strip_prefix('-')).and_then(|rest| rest.split_once('-'));
+        parts.is_some_and(|(pipeline, load)| is_hex(pipeline, 8) && is_hex(load, 12))
+    }
+
+    /// What a token writes through, and is shut out by the loss of.
+    pub(super) fn door(&self, token: LeaseToken) -> String {
+        format!("{}{token}", self.door_prefix())
+    }
+
+    /// The same for the index of a load.
+    pub(super) fn load_door(&self, token: LeaseToken, load: Uuid) -> String {
+        format!("{}{token}~{}", self.door_prefix(), tail(load))
+    }
+
+    fn door_prefix(&self) -> String {
+        format!("{}~{}~", self.index, self.pipeline)
+    }
+
+    pub(super) fn door_pattern(&self) -> String {
+        format!("{}*", self.door_prefix())
+    }
+
+    pub(super) fn is_door(&self, name: &str) -> bool {
+        name.starts_with(&self.door_prefix())
+    }
+
+    /// An empty index that is there as long as its token may change aliases.
+    pub(super) fn marker(&self, lease: &Lease) -> String {
+        format!("{}{}", self.marker_prefix(), lease.token)
+    }
+
+    fn marker_prefix(&self) -> String {
+        format!("vitrina-marker-{}-{}-", self.index, self.pipeline)
+    }
+
+    pub(super) fn marker_pattern(&self) -> String {
+        format!("{}*", self.marker_prefix())
+    }
+
+    /// The token whose marker this is.
+    pub(super) fn marked(&self, name: &str) -> Option<LeaseToken> {
+        name.strip_prefix(&self.marker_prefix())?.parse().ok().map(LeaseToken)
+    }
+}
+
+fn is_hex(text: &str, length: usize) -> bool {
+    text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The random end of a load's id.
+fn tail(load: Uuid) -> String {
+    load.simple().to_string()[20..].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vitrina_core::Owner;
+
+    fn names(index: &str) -> Names {
+        Names::new(index, PipelineId(Uuid::from_u128(0xabcd)))
+    }
+
+    #[test]
+    fn an_index_whose_name_continues_another_one_is_not_taken_for_it() {
+        let (film, longer) = (names("film"), names("film-0000abcd"));
+        let load = Uuid::from_u128(7);
+        assert!(film.is_physical(&film.physical(load)) && longer.is_physical(&longer.physical(load)));
+        assert!(!film.is_physical(&longer.physical(load)));
+        assert!(film.is_vitrinas(&film.shared()) && !film.is_vitrinas(&longer.shared()));
+        assert!(!film.is_physical("vitrina-film-0000abcd-mine"));
+    }
+
+    #[test]
+    fn doors_and_markers_tell_their_token() {
+        let names = names("film");
+        let lease =
+            Lease { pipeline: PipelineId(Uuid::nil()), owner: Owner(Uuid::nil()), token: LeaseToken(41) };
+        assert_eq!(names.marked(&names.marker(&lease)), Some(LeaseToken(41)));
+        assert!(
+            names.is_door(&names.load_door(LeaseToken(4), Uuid::nil()))
+                && names.is_door(&names.door(LeaseToken(4)))
+        );
+        assert!(!names.is_door("film~00000000~4"));
+    }
+
+    #[test]
+    fn the_longest_name_of_an_index_leaves_room_for_all_that_is_added() {
+        let names = names(&"a".repeat(200));
+        let longest = names.load_door(LeaseToken(i64::from(u32::MAX)), Uuid::max());
+        assert!(longest.len() <= 255 && names.physical(Uuid::max()).len() <= 255);
+    }
+}

@@ -1,0 +1,212 @@
+//! What a batch answers for and does not bring has vanished, unless it was refused. Under the limit of deletes.
+
+use std::collections::HashSet;
+
+use arrow_array::{Array, RecordBatch};
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use vitrina_core::{Batch, Commit, Error, Outcome, Result, Scope};
+use vitrina_pgcopy::Kind;
+
+use super::bulk::Operations;
+use super::control::encoded;
+use super::document::{Documents, id, id_of_row};
+use super::values::Cells;
+use super::{SearchSink, indexes, mapping};
+use crate::sinks::deletes;
+
+/// Keys that one search asks for.
+const KEYS_A_SEARCH: usize = 500;
+const PAGE: usize = 5000;
+
+impl SearchSink {
+    /// Adds the deletes of a batch to its operations.
+    #[allow(clippy::too_many_arguments)] // all of it is the batch
+    pub(super) async fn vanish(
+        &mut self,
+        batch: &Batch,
+        commit: &Commit,
+        live: &str,
+        version: i64,
+        rows: &RecordBatch,
+        operations: &mut Operations,
+        outcome: &Outcome,
+    ) -> Result<()> {
+        let Scope::Keys(scope) = &batch.scope else {
+            self.passed.before = commit.from.rows_before.or(self.passed.before);
+            return Ok(());
+        };
+        let mut spared: HashSet<String> =
+            (0..operations.len()).map(|place| operations.id(place).to_owned()).collect();
+        spared.extend(self.spared_ids(outcome));
+        let mut gone = self.in_scope(scope, live).await?;
+        gone.retain(|id| !spared.contains(id));
+        gone.sort_unstable();
+        gone.dedup();
+        let gone = self.hold_delete_limit(commit, live, gone).await?;
+        match self.target.document.partial {
+            true => self.null_fields(rows, gone, operations)?,
+            false => gone.into_iter().for_each(|id| operations.delete(id, version)),
+        }
+        Ok(())
+    }
+
+    /// The ids of all documents that the scope may mean.
+    async fn in_scope(&self, scope: &RecordBatch, live: &str) -> Result<Vec<String>> {
+        let schema = scope.schema();
+        let columns: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();
+        let is_key =
+            columns.len() == self.key.len() && self.key.iter().all(|column| columns.contains(&column));
+        if !is_key {
+            return self.search_scope(scope, live).await;
+        }
+        let whole = |row: &usize| (0..scope.num_columns()).all(|column| scope.column(column).is_valid(*row));
+        let ids = (0..scope.num_rows()).filter(whole).map(|row| Ok(id_of_row(scope, &self.key, row)?.ok()));
+        Ok(ids.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    /// By the fields of the change key, where that is not the key: what was written before is made searchable first.
+    async fn search_scope(&self, scope: &RecordBatch, live: &str) -> Result<Vec<String>> {
+        let fields = self.scope_fields(scope)?;
+        indexes::refresh(&self.client, live).await?;
+        let mut ids = Vec::new();
+        for start in (0..scope.num_rows()).step_by(KEYS_A_SEARCH) {
+            let end = (start + KEYS_A_SEARCH).min(scope.num_rows());
+            let keys: Vec<Value> = (start..end).map(|row| one_key(&fields, row)).collect();
+            ids.extend(self.all_ids(live, &json!({"bool": {"should": keys}})).await?);
+        }
+        Ok(ids)
+    }
+
+    fn scope_fields<'a>(&self, scope: &'a RecordBatch) -> Result<Vec<(String, Cells<'a>)>> {
+        let schema = scope.schema();
+        let mut fields = Vec::new();
+        for (place, column) in schema.fields().iter().enumerate() {
+            let field = self.target.document.field(column.name());
+            let kind = field.and_then(|field| mapping::type_of(self.mapping().ok()?, field));
+            let (Some(field), Some(kind)) = (field, kind.filter(|kind| mapping::is_exact(kind))) else {
+                return Err(unsearchable(column.name()));
+            };
+            let quoted = mapping::is_text(kind);
+            let pg_kind = Kind::of_field(column).ok_or_else(|| unsearchable(column.name()))?;
+            let cells = Cells::of(scope.column(place).as_ref(), pg_kind, quoted);
+            fields.push((field.to_owned(), cells.ok_or_else(|| unsearchable(column.name()))?));
+        }
+        Ok(fields)
+    }
+
+    /// Page by page, however many there are.
+    async fn all_ids(&self, index: &str, query: &Value) -> Result<Vec<String>> {
+        #[derive(Deserialize)]
+        struct Page {
+            #[serde(rename = "_scroll_id")]
+            scroll: String,
+            hits: Hits,
+        }
+        #[derive(Deserialize)]
+        struct Hits {
+            hits: Vec<Hit>,
+        }
+        #[derive(Deserialize)]
+        struct Hit {
+            #[serde(rename = "_id")]
+            id: String,
+        }
+        let body = json!({"size": PAGE, "_source": false, "sort": ["_doc"], "query": query});
+        let path = format!("{}/_search?scroll=1m", encoded(index));
+        let mut page: Page = self.client.get(Method::POST, &path, Some(&body)).await?;
+        let mut ids = Vec::new();
+        loop {
+            let last = page.hits.hits.len() < PAGE;
+            ids.extend(page.hits.hits.into_iter().map(|hit| hit.id));
+            let scroll = json!({"scroll_id": page.scroll});
+            if last {
+                // It ends by itself as well.
+                self.client.once(Method::DELETE, "_search/scroll", Some(&scroll)).await.ok();
+                return Ok(ids);
+            }
+            let more = json!({"scroll": "1m", "scroll_id": page.scroll});
+            page = self.client.get(Method::POST, "_search/scroll", Some(&more)).await?;
+        }
+    }
+
+    /// Answers what is to be deleted. Where that seems too much, only what is really there counts.
+    async fn hold_delete_limit(
+        &mut self,
+        commit: &Commit,
+        live: &str,
+        gone: Vec<String>,
+    ) -> Result<Vec<String>> {
+        let known = commit.from.rows_before.or(self.passed.before);
+        if gone.is_empty() {
+            self.passed.before = known;
+            return Ok(gone);
+        }
+        let before = match known {
+            Some(before) => before,
+            None => {
+                indexes::refresh(&self.client, live).await?;
+                indexes::count(&self.client, live).await?
+            }
+        };
+        self.passed.before = Some(before);
+        let total = |gone: usize| match gone {
+            0 => 0,
+            gone => commit.from.deleted + self.passed.deleted + gone as u64,
+        };
+        if deletes::hold_limit(&self.target.name, commit.delete_limit, total(gone.len()), before).is_ok() {
+            return Ok(gone);
+        }
+        let there = indexes::versions(&self.client, live, &gone).await?;
+        deletes::hold_limit(&self.target.name, commit.delete_limit, total(there.len()), before)?;
+        Ok(there.into_keys().collect())
+    }
+
+    /// The document is not this pipeline's alone: only its own fields go.
+    fn null_fields(&self, rows: &RecordBatch, gone: Vec<String>, operations: &mut Operations) -> Result<()> {
+        let documents = Documents::new(rows, &self.target, self.mapping()?)?;
+        let key: Vec<String> = self
+            .key
+            .iter()
+            .filter_map(|column| self.target.document.field(column))
+            .map(str::to_owned)
+            .collect();
+        for id in gone {
+            let nulls = |out: &mut Vec<u8>| {
+                documents.write_nulls(&key, out);
+                Ok(())
+            };
+            let _ = operations.update(id, None, false, nulls);
+        }
+        Ok(())
+    }
+
+    /// Of rows that were refused, as their key's texts tell them.
+    pub(super) fn spared_ids(&self, outcome: &Outcome) -> Vec<String> {
+        self.refused.keys(outcome).iter().filter_map(|key| id(key).ok()).collect()
+    }
+}
+
+fn one_key(fields: &[(String, Cells<'_>)], row: usize) -> Value {
+    let filter: Vec<Value> = fields
+        .iter()
+        .map(|(field, cells)| {
+            let mut text = Vec::new();
+            let value = cells.write(row, &mut text).ok().and_then(|()| serde_json::from_slice(&text).ok());
+            match value {
+                Some(Value::Null) | None => json!({"bool": {"must_not": {"exists": {"field": field}}}}),
+                Some(value) => json!({"term": {field: value}}),
+            }
+        })
+        .collect();
+    json!({"bool": {"filter": filter}})
+}
+
+fn unsearchable(column: &str) -> Error {
+    Error::fix(
+        "sink.change_key",
+        format!("documents cannot be found by {column}, by which the source tells what has changed"),
+    )
+    .hint("give it a field of an exact type in the mapping, keyword or a number, or make it the target's key")
+}

@@ -1,0 +1,71 @@
+//! Versions of documents: the token, and behind it a number that grows with every batch of this process. So whatever is
+//! still on its way from an older batch or an older owner loses, and the same batch sent again changes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use vitrina_core::{Error, LeaseToken, Result};
+
+static SENT: AtomicU32 = AtomicU32::new(1);
+
+/// The version of all documents of the batch that is about to be sent.
+pub(super) fn draw(token: LeaseToken) -> Result<i64> {
+    let number = SENT.fetch_add(1, Ordering::Relaxed);
+    if number == u32::MAX {
+        // Lower numbers would lose against what is there.
+        SENT.store(u32::MAX, Ordering::Relaxed);
+        return Err(Error::release(
+            "sink.versions",
+            "this runner has written as many batches as it can number",
+        )
+        .hint("restart it"));
+    }
+    Ok(token.0 << 32 | i64::from(number))
+}
+
+/// What a version in the way of ours means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rival {
+    /// Ours, or a later batch of this token: done.
+    Own,
+    /// Of a newer owner.
+    Newer,
+    /// Of nobody who writes as Vitrina does.
+    Foreign,
+}
+
+pub(super) fn rival(found: Option<i64>, ours: i64) -> Rival {
+    let token = |version: i64| version >> 32;
+    match found {
+        Some(found) if token(found) == token(ours) && found >= ours => Rival::Own,
+        Some(found) if token(found) > token(ours) => Rival::Newer,
+        _ => Rival::Foreign,
+    }
+}
+
+/// Versions as they are now, and for documents that are gone the one that the server has told.
+pub(super) fn found(now: &BTreeMap<String, i64>, id: &str, told: Option<i64>) -> Option<i64> {
+    now.get(id).copied().or(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_batches_and_later_owners_have_higher_versions() {
+        let (first, second) = (draw(LeaseToken(7)).unwrap(), draw(LeaseToken(7)).unwrap());
+        assert!(first < second && second < draw(LeaseToken(8)).unwrap());
+    }
+
+    #[test]
+    fn only_a_version_of_the_same_owner_is_as_good_as_done() {
+        let ours = 7 << 32 | 5;
+        assert_eq!(rival(Some(ours), ours), Rival::Own);
+        assert_eq!(rival(Some(ours + 1), ours), Rival::Own);
+        assert_eq!(rival(Some(8 << 32), ours), Rival::Newer);
+        assert_eq!(rival(Some(3), ours), Rival::Foreign);
+        assert_eq!(rival(Some(ours - 1), ours), Rival::Foreign);
+        assert_eq!(rival(None, ours), Rival::Foreign);
+    }
+}

@@ -1,0 +1,201 @@
+//! Owners that were taken over: whatever they still send or wake up to do changes nothing.
+
+use serde_json::json;
+use vitrina_core::Status;
+use vitrina_testbed::{Fault, FaultProxy, Gate, SearchServer};
+
+use crate::shelf::Shelf;
+
+/// A runner whose next such request stands before a gate, taken for dead.
+async fn zombie(
+    shelf: &Shelf,
+    proxy: &FaultProxy,
+    part: &str,
+    id: vitrina_core::PipelineId,
+) -> (Gate, tokio::task::JoinSet<()>) {
+    let gate = Gate::new();
+    proxy.play(1, part, Fault::Hold(gate.clone()));
+    let (runner, _stop) = shelf.stage.start(shelf.settings("zombie"));
+    shelf.stage.request(id).await;
+    gate.arrived().await;
+    shelf.stage.expire_leases().await;
+    (gate, runner)
+}
+
+#[tokio::test]
+async fn an_owner_that_was_taken_over_writes_no_more() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::new(&server, 20).await.at(proxy.url());
+        let id = shelf.incremental(100).await;
+        shelf.succeed(id).await;
+        shelf
+            .stage
+            .db
+            .execute(
+                "update content.film set title = 'old', modified = date_trunc('second', now()) where id <= 5",
+            )
+            .await;
+        let (gate, mut runner) = zombie(&shelf, &proxy, "_bulk", id).await;
+        shelf
+            .stage
+            .db
+            .execute(
+                "update content.film set title = 'new', modified = date_trunc('second', now()) where id <= 3",
+            )
+            .await;
+        shelf.work_off("heir").await;
+        shelf.stage.reaches(id, Status::Idle).await;
+        shelf.assert_true().await;
+        gate.open();
+        gate.passed().await;
+        shelf.assert_true().await;
+        runner.abort_all();
+    }
+}
+
+#[tokio::test]
+async fn partial_documents_of_an_owner_that_was_taken_over_do_not_come_through() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::bare(&server, 5).await.at(proxy.url());
+        shelf.describe(json!({"document": {"partial": true}})).await;
+        let id = shelf.incremental(100).await;
+        shelf.succeed(id).await;
+        shelf
+            .stage
+            .db
+            .execute(
+                "update content.film set title = 'old', modified = date_trunc('second', now()) where id = 1",
+            )
+            .await;
+        let (gate, mut runner) = zombie(&shelf, &proxy, "_bulk", id).await;
+        shelf
+            .stage
+            .db
+            .execute(
+                "update content.film set title = 'new', modified = date_trunc('second', now()) where id = 1",
+            )
+            .await;
+        shelf.work_off("heir").await;
+        shelf.stage.reaches(id, Status::Idle).await;
+        gate.open();
+        gate.passed().await;
+        shelf.assert_true().await;
+        runner.abort_all();
+    }
+}
+
+#[tokio::test]
+async fn an_owner_that_wakes_between_its_last_check_and_its_swap_swaps_nothing() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::new(&server, 20).await.at(proxy.url());
+        let id = shelf.full(100).await;
+        shelf.succeed(id).await;
+        let (gate, mut runner) = zombie(&shelf, &proxy, "POST /_aliases", id).await;
+        shelf.stage.db.execute("update content.film set title = 'new' where id = 1").await;
+        shelf.work_off("heir").await;
+        shelf.stage.reaches(id, Status::Idle).await;
+        shelf.assert_true().await;
+        let behind = shelf.behind().await;
+        gate.open();
+        gate.passed().await;
+        assert_eq!(shelf.behind().await, behind);
+        shelf.assert_true().await;
+        runner.abort_all();
+    }
+}
+
+#[tokio::test]
+async fn what_an_older_owner_leaves_in_place_of_its_alias_is_swept() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::new(&server, 5).await.at(proxy.url());
+        let query = "select id, title, rating, modified from content.film where title <> 'hidden'";
+        let id = shelf
+            .pipeline(
+                json!({"mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id",
+                "source_query": query, "delete_limit": 1}),
+            )
+            .await;
+        shelf.succeed(id).await;
+        shelf
+            .stage
+            .db
+            .execute("update content.film set title = 'hidden', modified = now() where id = 1")
+            .await;
+        let (gate, mut runner) = zombie(&shelf, &proxy, "_bulk", id).await;
+        shelf.work_off("heir").await;
+        shelf.stage.reaches(id, Status::Idle).await;
+        gate.open();
+        gate.passed().await;
+        runner.abort_all();
+        let strays = async || {
+            let listed = shelf.indexes.list().await;
+            listed.into_iter().filter(|name| name.contains('~')).count()
+        };
+        assert_eq!(strays().await, 1, "a versioned delete does not ask whether a door is a door");
+        let (gate, mut runner) = zombie(&shelf, &proxy, "GET /_alias", id).await;
+        shelf.work_off("heir").await;
+        shelf.stage.reaches(id, Status::Idle).await;
+        assert_eq!(strays().await, 0);
+        gate.open();
+        runner.abort_all();
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_finds_nothing_changes_nothing_at_the_server() {
+    let server = SearchServer::elasticsearch().await;
+    let proxy = FaultProxy::before(&server).await;
+    let shelf = Shelf::new(&server, 5).await.at(proxy.url());
+    let id = shelf.incremental(100).await;
+    shelf.succeed(id).await;
+    let before = proxy.passed().len();
+    shelf.succeed(id).await;
+    let calls = proxy.passed().split_off(before);
+    assert!(calls.iter().all(|call| call.starts_with("GET")) && calls.len() <= 3, "{calls:?}");
+}
+
+#[tokio::test]
+async fn a_document_with_a_version_of_somebody_else_stops_the_run() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::new(&server, 5).await;
+        let id = shelf.incremental(100).await;
+        shelf.succeed(id).await;
+        let index = shelf.behind().await.remove(0);
+        let path = format!("{index}/_doc/2?version={}&version_type=external", i64::MAX / 2);
+        shelf.server().call("PUT", &path, json!({"id": 2, "title": "mine"})).await;
+        shelf.stage.db.execute("update content.film set modified = now() where id = 2").await;
+        let (code, message) = shelf.fail(id).await;
+        assert_eq!(code, "sink.foreign_writer", "{message}");
+        shelf.stage.request_mode(id, vitrina_core::Mode::Full).await;
+        shelf.work_off("tester").await;
+        shelf.assert_true().await;
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_pipeline_leaves_its_index_and_a_new_one_may_write_to_it() {
+    let server = SearchServer::opensearch().await;
+    let shelf = Shelf::new(&server, 5).await;
+    let first = shelf.full(10).await;
+    shelf.succeed(first).await;
+    let settings = shelf.settings("tester");
+    let name = shelf.target().parse().unwrap();
+    let target = shelf.stage.store.target(&name).await.unwrap();
+    let left = vitrina_connectors::sinks::Left {
+        pipeline: first,
+        target: &target,
+        installation: shelf.stage.store.installation().await.unwrap(),
+        connections: &settings.connections,
+    };
+    settings.sinks.of(&name).unwrap().forget(&left).await.unwrap();
+    assert_eq!(shelf.documents().await.len(), 5);
+    assert!(shelf.indexes.list().await.iter().all(|name| !name.contains("marker")));
+    let second = shelf.pipeline(json!({"name": "second"})).await;
+    shelf.succeed(second).await;
+    shelf.assert_true().await;
+    assert_eq!(shelf.behind().await.len(), 1);
+}

@@ -1,0 +1,14 @@
+//! Pipelines into search indexes, on real servers: each test that can be is played on Elasticsearch and on OpenSearch.
+#![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
+
+#[path = "../pipelines/stage.rs"]
+#[allow(dead_code)] // the verbs of marts
+mod stage;
+
+mod documents;
+mod fences;
+mod loads;
+mod refusals;
+mod shelf;
+mod storms;
+mod updates;
