@@ -60,7 +60,7 @@ async fn what_cannot_pass_fails_at_once_with_the_reason(
 #[rstest]
 #[case::a_mart_that_is_not_there(json!({"target_table": "analytics.nothing"}), "sink.no_table")]
 #[case::a_target_that_is_not_allowed(json!({"target_table": "public.film"}), "target.not_allowed")]
-#[case::a_target_no_sink_serves(json!({"target_table": "es:film"}), "sink.unknown")]
+#[case::an_index_on_a_connection_that_leads_to_none(json!({"target_table": "es:film"}), "connection.url")]
 #[tokio::test]
 async fn a_target_that_cannot_be_written_fails_the_run(#[case] changes: Value, #[case] code: &str) {
     let stage = Stage::with_films(5).await;
