@@ -38,6 +38,7 @@ check: bootstrap ## formatting, lints, licences, Dockerfile, compose file, shell
 
 .PHONY: bench
 bench: export BENCH := 1
+bench: export TESTS := 1
 bench: bootstrap ## workloads of the release binary beside their limits (ONLY=full-empty, SCALE=0.1)
 	@cargo build --release --package vitrina-cli --package vitrina-bench
 	@BENCH_BINARY=$(CARGO_TARGET_DIR)/release/vitrina ONLY='$(ONLY)' SCALE='$(or $(SCALE),1)' $(CARGO_TARGET_DIR)/release/vitrina-bench

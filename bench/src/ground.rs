@@ -1,7 +1,7 @@
 //! A throwaway Postgres with durable settings, a million films and two million ratings in it, and the
 //! marts and pipelines of the workloads.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -78,6 +78,14 @@ impl Ground {
 
     pub(crate) fn sql(&self, statement: &str) -> Result<()> {
         run_sql(&psql(&self.cluster), &self.url, statement)
+    }
+
+    /// The only column of a query, a line or more each, as a file.
+    pub(crate) fn dump(&self, query: &str, path: &Path) -> Result<()> {
+        let arguments = ["-X", "-q", "-A", "-t", "-c", query, "-o"];
+        let status = Command::new(psql(&self.cluster)).args(arguments).arg(path).arg(&self.url).status()?;
+        ensure!(status.success(), "psql failed");
+        Ok(())
     }
 
     /// Rows from one psql to another as COPY BINARY: the way there is without Vitrina.

@@ -9,6 +9,7 @@ mod pgcopy;
 mod plot;
 mod report;
 mod runner_process;
+mod search;
 mod ticks;
 mod workloads;
 
@@ -32,13 +33,20 @@ async fn main() -> Result<()> {
     let of_following: Vec<_> = ticks::NAMES.into_iter().filter(wanted).collect();
     let of_fleets: Vec<_> = fleet::NAMES.into_iter().filter(wanted).collect();
     let of_calls: Vec<_> = control_plane::NAMES.into_iter().filter(wanted).collect();
+    let of_indexes: Vec<_> = search::NAMES.into_iter().filter(wanted).collect();
     let known = workloads::ALL.iter().map(|workload| workload.name).chain(ticks::NAMES).chain(fleet::NAMES);
-    let known = known.chain(control_plane::NAMES).chain([pgcopy::NAME]).collect::<Vec<_>>().join(", ");
+    let known = known
+        .chain(control_plane::NAMES)
+        .chain(search::NAMES)
+        .chain([pgcopy::NAME])
+        .collect::<Vec<_>>()
+        .join(", ");
     anyhow::ensure!(
         !chosen.is_empty()
             || !of_following.is_empty()
             || !of_fleets.is_empty()
             || !of_calls.is_empty()
+            || !of_indexes.is_empty()
             || with_codec,
         "no workload is called {:?}: one of {known}",
         only.unwrap_or_default()
@@ -61,6 +69,9 @@ async fn main() -> Result<()> {
     for name in of_calls {
         eprintln!("{name} …");
         results.push(control_plane::measure(name, &ground).await.context(name)?);
+    }
+    if !of_indexes.is_empty() {
+        results.extend(search::measure(&of_indexes, &ground, scale).await.context("search")?);
     }
     if with_codec {
         eprintln!("{} …", pgcopy::NAME);

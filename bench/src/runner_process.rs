@@ -25,6 +25,10 @@ impl RunnerProcess {
 
     /// The source under another login.
     pub(crate) fn start_reading(url: &str, source: &str) -> Result<Self> {
+        Self::start_with(url, source, &[])
+    }
+
+    pub(crate) fn start_with(url: &str, source: &str, variables: &[(&str, &str)]) -> Result<Self> {
         let program = std::env::var("BENCH_BINARY")
             .context("BENCH_BINARY names the release binary: run `make bench`")?;
         let child = Command::new(Path::new(&program))
@@ -33,6 +37,7 @@ impl RunnerProcess {
             .env("VITRINA_CONNECTIONS_CINEMA_URL", source)
             .env("VITRINA_CONNECTIONS_MARTS_URL", url)
             .env("VITRINA_LOG_LEVEL", "warn")
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .spawn()?;
         Ok(Self { child })

@@ -13,7 +13,27 @@ pub(super) struct Installation {
     /// The folder of its packages, which only we may be able to enter.
     pub(super) packages: PathBuf,
     pub(super) launcher: PathBuf,
-    pub(super) options: PathBuf,
+    /// Where options of Java are.
+    pub(super) folder: PathBuf,
+}
+
+/// What a server is started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To start often, live briefly and hold little.
+    Tests,
+    /// To be measured.
+    Work,
+}
+
+impl Purpose {
+    /// The file with the options of Java.
+    pub(super) fn options(self) -> &'static str {
+        match self {
+            Self::Tests => "brief.options",
+            Self::Work => "work.options",
+        }
+    }
 }
 
 impl Installation {
@@ -25,7 +45,7 @@ impl Installation {
             .ok_or(format!("there is no Java to run {name}\nhint: TESTS=1 scripts/bootstrap"))?;
         let folder = root().join("tests/search");
         let launcher = folder.join(name).join("Launcher.java");
-        Ok(Self { java, packages, launcher, options: folder.join("java.options") })
+        Ok(Self { java, packages, launcher, folder })
     }
 }
 

@@ -13,7 +13,7 @@ use vitrina_cluster::Account;
 
 use super::Distribution;
 use super::directory::OPEN;
-use super::installation::Installation;
+use super::installation::{Installation, Purpose};
 use crate::wait::eventually;
 
 /// Only its process id makes a server known to whoever has to end it.
@@ -26,11 +26,17 @@ pub(super) struct Node {
     java: PathBuf,
     packages: PathBuf,
     settings: Vec<String>,
+    purpose: Purpose,
 }
 
 impl Node {
     /// Takes what is in `directory` or makes it ready.
-    pub(super) fn prepare(distribution: Distribution, directory: PathBuf, settings: &[(&str, &str)]) -> Self {
+    pub(super) fn prepare(
+        distribution: Distribution,
+        directory: PathBuf,
+        settings: &[(&str, &str)],
+        purpose: Purpose,
+    ) -> Self {
         let installation = Installation::find(distribution).unwrap_or_else(|error| panic!("{error}"));
         let account = Account::for_data(&directory.join("home")).unwrap_or_else(|error| panic!("{error}"));
         let mut node = Self {
@@ -39,6 +45,7 @@ impl Node {
             settings: settings.iter().map(|(name, value)| format!("{name}={value}")).collect(),
             account,
             directory,
+            purpose,
         };
         if !node.home().exists() {
             node.furnish(&installation)
@@ -56,7 +63,7 @@ impl Node {
         self.delete();
         create_directory(&self.directory, self.account.home_mode())?;
         copy(&installation.launcher, &self.directory)?;
-        copy(&installation.options, &self.directory)?;
+        copy(&installation.folder.join(self.purpose.options()), &self.directory)?;
         if self.account.is_other() {
             let packages = self.directory.join("packages");
             create_directory(&packages, 0o755)?;
@@ -76,7 +83,11 @@ impl Node {
         let mut temporary = std::ffi::OsString::from("-Djava.io.tmpdir=");
         temporary.push(self.home());
         let mut command = self.account.command(Path::new("/bin/sh"), &self.directory);
-        command.args(["-c", SCRIPT, OPEN]).arg(&self.java).arg("@java.options").arg(temporary);
+        command
+            .args(["-c", SCRIPT, OPEN])
+            .arg(&self.java)
+            .arg(format!("@{}", self.purpose.options()))
+            .arg(temporary);
         command.arg("-cp").arg(self.packages.join("*")).arg("Launcher.java");
         command.arg(format!("path.home={}", self.home().display())).arg(format!("http.port={port}"));
         command.args(&self.settings).process_group(0).stdin(Stdio::null());

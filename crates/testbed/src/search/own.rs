@@ -5,6 +5,7 @@ use std::process::Child;
 
 use nix::sys::signal::Signal;
 
+use super::installation::Purpose;
 use super::node::Node;
 use super::{Distribution, SearchServer, ServerDirectory};
 use crate::name;
@@ -32,8 +33,21 @@ impl SearchServer {
 
     /// With further settings of the server, such as `("http.max_content_length", "1mb")`.
     pub async fn own(distribution: Distribution, settings: &[(&str, &str)]) -> OwnSearchServer {
+        Self::start_own(distribution, settings, Purpose::Tests).await
+    }
+
+    /// As fast as it can, for who measures it.
+    pub async fn own_for_work(distribution: Distribution) -> OwnSearchServer {
+        Self::start_own(distribution, &[], Purpose::Work).await
+    }
+
+    async fn start_own(
+        distribution: Distribution,
+        settings: &[(&str, &str)],
+        purpose: Purpose,
+    ) -> OwnSearchServer {
         let directory = ServerDirectory::of_this_process().join(format!("own-{}", name::random()));
-        let node = Node::prepare(distribution, directory, settings);
+        let node = Node::prepare(distribution, directory, settings, purpose);
         let mut child = node.start(0);
         let url = node.url(Some(&mut child)).await;
         let url = url.unwrap_or_else(|said| panic!("{} has ended:\n{said}", distribution.name()));

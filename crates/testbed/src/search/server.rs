@@ -6,6 +6,7 @@ use std::path::Path;
 
 use tokio::sync::OnceCell;
 
+use super::installation::Purpose;
 use super::node::Node;
 use super::{Distribution, ServerDirectory};
 use crate::http_client;
@@ -82,7 +83,7 @@ fn start_unless_started(distribution: Distribution, directory: &Path) -> (Node, 
     });
     let _lock = lock.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let started = directory.join(format!("{name}.started"));
-    let node = Node::prepare(distribution, directory.join(name), &[]);
+    let node = Node::prepare(distribution, directory.join(name), &[], Purpose::Tests);
     let child = (!started.exists()).then(|| node.start(0));
     fs::write(&started, "").expect("a file can be written where a lock could");
     (node, child)
