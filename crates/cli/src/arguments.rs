@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backfill, changelog, completions, config, conn, demo, doctor, export, logs, mart, plan, preview, rejects,
-    roles, run, runners, runs, serve, state, status, token, up, validate,
+    backfill, changelog, completions, config, conn, demo, doctor, export, index, logs, mart, plan, preview,
+    rejects, roles, run, runners, runs, serve, state, status, token, up, validate,
 };
 use crate::output::Format;
 
@@ -57,6 +57,8 @@ pub(crate) enum Command {
     State(state::Args),
     /// What a pipeline's mart lacks to take its rows, as SQL; executed only when asked
     Mart(mart::Args),
+    /// Search indexes: go back to what one was before its last load
+    Index(index::Args),
     /// The log of changes in a source: what its owner applies, and who follows it
     Changelog(changelog::Args),
     /// Rows of a pipeline that were refused: see them, let them pass, read them again, forget them

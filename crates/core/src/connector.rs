@@ -3,7 +3,7 @@
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 
-use crate::{Batch, Commit, Lease, Position, Result, State, Written};
+use crate::{Batch, Checkpoint, Commit, Error, Lease, Position, Result, State, Written};
 
 /// Where rows come from. The executor calls `begin` once, then `read` with the position of the batch
 /// before; a batch that ends the pass is the last one, and so is `None`. An error leaves the position
@@ -75,6 +75,11 @@ pub trait Sink: Send {
     /// checkpoint. `Ok` means all of it is durable; an error means none of it is, or that its answer was
     /// lost: the next `seal` tells.
     async fn write(&mut self, batch: &Batch, commit: &Commit) -> Result<Written>;
+
+    /// Has readers see what they saw before the last load, and answers the checkpoint that belongs to it.
+    async fn roll_back(&mut self, _: &State) -> Result<Checkpoint> {
+        Err(Error::fix("sink.no_rollback", "only an index keeps what was there before its last load"))
+    }
 
     /// Removes what an abandoned pass has left in or beside the target. Only space depends on it.
     async fn clear(&mut self) -> Result<()>;

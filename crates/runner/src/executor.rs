@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arrow_schema::Schema;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -12,7 +13,8 @@ use tracing::Instrument;
 use uuid::Uuid;
 use vitrina_connectors::{sinks, sources, transforms};
 use vitrina_core::{
-    Backfill, Commit, Counts, Decision, Error, Remedy, Result, Resumption, Sink, State, Violation, Written,
+    Backfill, Commit, Counts, Decision, Error, Ledger, Remedy, Result, Resumption, Sink, State, Violation,
+    Written,
 };
 use vitrina_store::{Claim, Store};
 
@@ -179,6 +181,9 @@ impl Executor {
     }
 
     async fn attempt(&mut self, claim: &Claim) -> Result<End> {
+        if claim.rollback {
+            return self.roll_back(claim).await;
+        }
         let Some(mut stations) = self.open(claim).await? else { return Ok(End::Data) };
         let end = self.batches(claim, &mut stations).await;
         let condemned = matches!(&end, Err(error) if is_condemned(error));
@@ -188,6 +193,17 @@ impl Executor {
             stations.sink.clear().await.ok();
         }
         end
+    }
+
+    /// Nothing is read: readers get what they saw before the last load, and the checkpoint goes back with it.
+    async fn roll_back(&self, claim: &Claim) -> Result<End> {
+        let sinks::Opened { mut sink, .. } = self.open_sink(claim, None).await?;
+        let state = self.seal(claim, sink.as_mut()).await?;
+        let checkpoint = sink.roll_back(&state).await?;
+        let version = state.version + 1;
+        self.store.adopt(&claim.lease, &State { checkpoint, version }).await?;
+        tracing::info!("readers see what they saw before the last load");
+        Ok(End::Data)
     }
 
     async fn batches(&mut self, claim: &Claim, stations: &mut Stations) -> Result<End> {
@@ -238,20 +254,8 @@ impl Executor {
         };
         let mut source = sources::open(&order).await?;
         let schema = source.schema();
-        let order = sinks::Order {
-            pipeline,
-            target: &claim.target,
-            schema: transforms.is_empty().then_some(schema.as_ref()),
-            lease,
-            takeover: claim.takeover,
-            connections,
-            allowed_targets,
-            installation: self.installation,
-            ledger: Arc::new(self.store.clone()),
-        };
-        let opened = self.settings.sinks.open(&order).await;
-        let opened = opened.inspect_err(|error| counters::sink_error(&claim.target.connection, error));
-        let sinks::Opened { mut sink, destination } = opened?;
+        let columns = transforms.is_empty().then_some(schema.as_ref());
+        let sinks::Opened { mut sink, destination } = self.open_sink(claim, columns).await?;
         let mut state = self.resume(claim, &destination.key, sink.as_mut()).await?;
         if state.checkpoint.completed_by == Some(claim.run) {
             return Ok(None);
@@ -264,6 +268,22 @@ impl Executor {
         let done = claim.batches + self.batches;
         let ahead = ReadAhead::start(source, transforms, from, self.settings.source_patience, done);
         Ok(Some(Stations { ahead, sink, state }))
+    }
+
+    async fn open_sink(&self, claim: &Claim, schema: Option<&Schema>) -> Result<sinks::Opened> {
+        let order = sinks::Order {
+            pipeline: &claim.pipeline,
+            target: &claim.target,
+            schema,
+            lease: &claim.lease,
+            takeover: claim.takeover,
+            connections: &self.settings.connections,
+            allowed_targets: &self.settings.allowed_targets,
+            installation: self.installation,
+            ledger: Arc::new(self.store.clone()),
+        };
+        let opened = self.settings.sinks.open(&order).await;
+        opened.inspect_err(|error| counters::sink_error(&claim.target.connection, error))
     }
 
     /// Read again at every attempt: a commit whose answer was lost may have happened. A backfill leaves the

@@ -9,3 +9,6 @@ create trigger raise_version before update on etl.etl_targets
         is distinct from
         (new.connection, new.key, new.touch_column, new.create_if_missing, new.mapping, new.settings, new.document))
     execute function etl.raise_version();
+
+-- A run that has readers see the index they saw before the last load, and reads nothing.
+alter table etl.etl_runs add column rollback boolean not null default false;

@@ -35,6 +35,8 @@ pub struct Claim {
     pub mode: Mode,
     /// Rows to read again, instead of a pass.
     pub backfill: Option<Backfill>,
+    /// Readers get what they saw before the last load, and that is all.
+    pub rollback: bool,
     /// What becomes of the checkpoint before the run goes on from it.
     pub decision: Option<Decision>,
     /// The status it was found in.
@@ -226,6 +228,7 @@ fn read_claim(row: &PgRow, lease: Lease, lease_length: Duration) -> Result<Claim
         target: snapshot.target,
         mode: row.try_get::<String, _>("mode")?.parse().map_err(|_| unreadable("mode"))?,
         backfill: Backfill::of(document(row, "keys")?, document(row, "backfill_range")?),
+        rollback: row.try_get("rollback")?,
         decision: serde_json::from_value(row.try_get::<Option<String>, _>("checkpoint")?.into())?,
         was,
         takeover: was != Status::RunRequested,
@@ -278,7 +281,7 @@ r as (
     update etl.etl_runs r set status = 'RUNNING', started_at = coalesce(started_at, clock_timestamp())
       from p where r.id = p.run_id and r.status in ('REQUESTED', 'RUNNING')
     returning r.id, r.cancel_requested, r.mode, r.keys, r.backfill_range, r.checkpoint, r.snapshot,
-              r.trigger, r.batches, r.traceparent),
+              r.trigger, r.batches, r.traceparent, r.rollback),
 e as (
     update etl.etl_attempts a set ended_at = clock_timestamp(), error_code = 'lease.expired',
            error = 'the runner did not renew its lease'
@@ -290,4 +293,4 @@ a as (
      where (select count(*) from e) >= 0
     returning id)
 select p.*, (extract(epoch from clock_timestamp()) * 1000000)::bigint as claimed_at, r.cancel_requested, r.mode, r.keys, r.backfill_range, r.checkpoint,
-       r.snapshot, r.trigger, r.batches, r.traceparent from p join r on r.id = p.run_id, a";
+       r.snapshot, r.trigger, r.batches, r.traceparent, r.rollback from p join r on r.id = p.run_id, a";

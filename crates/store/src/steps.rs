@@ -59,6 +59,9 @@ pub struct RunRequest {
     /// The caller's trace, which the run goes on with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+    /// Readers get what they saw before the last load, and nothing is read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rollback: bool,
     /// Nobody's but the schedule's: it gives way to a person's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scheduled: bool,
@@ -272,10 +275,11 @@ async fn open_run(
         refuse_another_configuration(tx, config, &target).await?;
     }
     sqlx::query(
-        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, backfill_range, checkpoint, traceparent)
-         select $1, $2, $3, $4, $5, $6, coalesce($7, paused.keys), coalesce($10, paused.backfill_range), coalesce($9, paused.checkpoint), $11
+        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, backfill_range, checkpoint, traceparent, rollback)
+         select $1, $2, $3, $4, $5, $6, coalesce($7, paused.keys), coalesce($10, paused.backfill_range), coalesce($9, paused.checkpoint), $11,
+                $12 or coalesce(paused.rollback, false)
            from (select) new left join (
-                select r.keys, r.backfill_range, case when s.checkpoint ->> 'decided_by' is distinct from r.id::text then r.checkpoint end as checkpoint
+                select r.keys, r.backfill_range, r.rollback, case when s.checkpoint ->> 'decided_by' is distinct from r.id::text then r.checkpoint end as checkpoint
                   from etl.etl_runs r join etl.etl_state s using (pipeline_id) where r.id = $8) paused on true",
     )
     .bind(run.0)
@@ -289,6 +293,7 @@ async fn open_run(
     .bind(request.checkpoint.map(Decision::as_str))
     .bind(request.range.as_ref().map(|range| json!(range)))
     .bind(&request.traceparent)
+    .bind(request.rollback)
     .execute(&mut *tx)
     .await?;
     sqlx::query("update etl.etl_pipelines set connections_needed = $2, tasks_needed = $3 where id = $1")
@@ -328,7 +333,7 @@ fn mode(paused: Option<&RunRecord>, record: &PipelineRecord, request: &RunReques
 /// The run whose backfill goes on, and whose decision if it was not carried out yet. What is asked for anew is no
 /// backfill unless it says so.
 fn carried<'a>(paused: Option<&'a RunRecord>, request: &RunRequest) -> Option<&'a RunRecord> {
-    paused.filter(|_| request.mode.is_none() && !request.is_backfill())
+    paused.filter(|_| request.mode.is_none() && !request.is_backfill() && !request.rollback)
 }
 
 /// An incremental run does, unless it comes with a decision. A backfill leaves the checkpoint alone.
@@ -339,8 +344,9 @@ fn builds_on_the_checkpoint(
 ) -> bool {
     let carried = carried(paused, request);
     let backfill = request.is_backfill() || carried.is_some_and(RunRecord::is_backfill);
+    let rollback = request.rollback || carried.is_some_and(|run| run.rollback);
     let decided = request.checkpoint.or(carried.and_then(|run| run.checkpoint)).is_some();
-    mode(paused, record, request) == Mode::Incremental && !backfill && !decided
+    mode(paused, record, request) == Mode::Incremental && !backfill && !rollback && !decided
 }
 
 async fn drop_pass(tx: &mut PgConnection, id: PipelineId) -> Result<()> {

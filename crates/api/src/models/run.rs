@@ -37,6 +37,9 @@ pub(crate) struct RunOrder {
     /// everything from the start. Needed when the pipeline was changed since the checkpoint was made.
     #[schema(value_type = Option<words::Decision>)]
     pub(crate) checkpoint: Option<Decision>,
+    /// Nothing is read: readers get the index they saw before the last load, and the checkpoint that belongs to it.
+    #[serde(default)]
+    pub(crate) rollback: bool,
     /// What happens when a run is active: `join` when not given.
     #[schema(value_type = Option<words::OnActive>)]
     pub(crate) on_active: Option<OnActive>,
@@ -80,6 +83,8 @@ pub(crate) struct Run {
     /// What was decided about the checkpoint when the run was asked for.
     #[schema(value_type = Option<words::Decision>)]
     checkpoint: Option<Decision>,
+    /// Readers get the index they saw before the last load; nothing is read.
+    rollback: bool,
     cancel_requested: bool,
     requested_at: Timestamp,
     started_at: Option<Timestamp>,
@@ -136,6 +141,7 @@ impl From<RunRecord> for Run {
             mode: record.mode,
             backfill_keys: record.backfill_keys,
             backfill_range: record.backfill_range.map(Range::from),
+            rollback: record.rollback,
             checkpoint: record.checkpoint,
             cancel_requested: record.cancel_requested,
             requested_at: record.requested_at,

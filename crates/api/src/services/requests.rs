@@ -34,12 +34,18 @@ pub(crate) async fn run(
     order: RunOrder,
     beside: Beside,
 ) -> Result<RunAccepted> {
-    let RunOrder { mode, keys, from, to, checkpoint, on_active } = order;
+    let RunOrder { mode, keys, from, to, checkpoint, rollback, on_active } = order;
     let range = (from.is_some() || to.is_some()).then_some(CursorRange { from, to, at: None });
     let pipeline = app.store.pipeline(reference).await?.config;
     let id = pipeline.id;
     if keys.is_some() || range.is_some() {
         check_alone(mode, checkpoint, keys.is_some() && range.is_some())?;
+    }
+    if rollback {
+        check_rollback(
+            &pipeline,
+            mode.is_some() || checkpoint.is_some() || keys.is_some() || range.is_some(),
+        )?;
     }
     if let Some(keys) = &keys {
         check_keys(app, &pipeline, keys).await?;
@@ -50,9 +56,19 @@ pub(crate) async fn run(
     check_mode(app, pipeline, mode)?;
     let keys = keys.map(|keys| keys.into_iter().map(|key| json!(key)).collect());
     let Beside { idempotency_key, traceparent } = beside;
-    let request =
-        RunRequest { mode, keys, range, checkpoint, idempotency_key, traceparent, ..RunRequest::default() };
-    let submitted = submit(app, id, on_active.unwrap_or(OnActive::Join), request).await?;
+    let request = RunRequest {
+        mode,
+        keys,
+        range,
+        checkpoint,
+        idempotency_key,
+        traceparent,
+        rollback,
+        ..RunRequest::default()
+    };
+    // Going back is a request of its own: no run that is active fulfils it.
+    let otherwise = if rollback { OnActive::Reject } else { OnActive::Join };
+    let submitted = submit(app, id, on_active.unwrap_or(otherwise), request).await?;
     app.audit(actor, "pipeline.run", id, Some(submitted.before), Some(submitted.after)).await;
     Ok(submitted.run)
 }
@@ -104,6 +120,18 @@ fn check_alone(mode: Option<Mode>, checkpoint: Option<Decision>, both: bool) -> 
         return Ok(());
     };
     Err(Error::InvalidBody(Fault::new(pointer, code, rule)))
+}
+
+/// Only an index keeps what was there before its last load.
+fn check_rollback(pipeline: &Pipeline, more: bool) -> Result<()> {
+    let (code, rule) = if more {
+        ("rollback.alone", "going back reads nothing\nhint: leave out mode, keys, from, to and checkpoint")
+    } else if !pipeline.effective_target().starts_with("es:") {
+        ("rollback.no_index", "only an index can go back to what it was before its last load")
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidBody(Fault::new("/rollback", code, rule)))
 }
 
 /// A range is one of the cursor.

@@ -211,3 +211,17 @@ async fn a_range_needs_a_cursor() {
     let answer = run_with(&app, &json!({"from": "1"})).await.assert(422);
     assert_eq!(answer.body["errors"][0]["pointer"], "/from", "{}", answer.body);
 }
+
+#[rstest]
+#[case::of_a_table(json!({"rollback": true}), "rollback.no_index")]
+#[case::with_a_mode(json!({"rollback": true, "mode": "full"}), "rollback.alone")]
+#[case::with_keys(json!({"rollback": true, "keys": [1]}), "rollback.alone")]
+#[tokio::test]
+async fn only_an_index_goes_back_and_that_alone(#[case] body: Value, #[case] code: &str) {
+    let app = started().await;
+    let answer = run_with(&app, &body).await.assert(422);
+    assert_eq!(
+        (&answer.body["errors"][0]["code"], &answer.body["errors"][0]["pointer"]),
+        (&json!(code), &json!("/rollback"))
+    );
+}

@@ -259,6 +259,8 @@ pub(crate) struct Order {
     pub(crate) checkpoint: Option<Decision>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) on_active: Option<OnActive>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) rollback: bool,
 }
 
 #[derive(Debug, Deserialize)]

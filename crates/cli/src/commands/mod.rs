@@ -9,6 +9,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod export;
 mod health;
+pub(crate) mod index;
 pub(crate) mod logs;
 pub(crate) mod mart;
 mod migrate;
@@ -53,6 +54,7 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Export(args) => export::run(&args, &context).await,
         Command::Changelog(args) => Box::pin(changelog::run(&args, &context)).await,
         Command::State(args) => state::run(&args, &context).await,
+        Command::Index(args) => Box::pin(index::run(&args, &context)).await,
         Command::Mart(args) => Box::pin(mart::run(&args, &context)).await,
         Command::Backfill(args) => backfill::run(&args, &context).await,
         Command::Rejects(args) => rejects::run(&args, &context).await,

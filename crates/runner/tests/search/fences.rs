@@ -1,25 +1,38 @@
 //! Owners that were taken over: whatever they still send or wake up to do changes nothing.
 
 use serde_json::json;
-use vitrina_core::Status;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use vitrina_core::{PipelineId, Status};
 use vitrina_testbed::{Fault, FaultProxy, Gate, SearchServer};
 
 use crate::shelf::Shelf;
 
-/// A runner whose next such request stands before a gate, taken for dead.
-async fn zombie(
-    shelf: &Shelf,
-    proxy: &FaultProxy,
-    part: &str,
-    id: vitrina_core::PipelineId,
-) -> (Gate, tokio::task::JoinSet<()>) {
-    let gate = Gate::new();
-    proxy.play(1, part, Fault::Hold(gate.clone()));
-    let (runner, _stop) = shelf.stage.start(shelf.settings("zombie"));
-    shelf.stage.request(id).await;
-    gate.arrived().await;
-    shelf.stage.expire_leases().await;
-    (gate, runner)
+/// A runner that was taken for dead while one of its requests stood before a gate.
+struct Zombie {
+    gate: Gate,
+    runner: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+impl Zombie {
+    async fn before(shelf: &Shelf, proxy: &FaultProxy, part: &str, id: PipelineId) -> Self {
+        let gate = Gate::new();
+        proxy.play(1, part, Fault::Hold(gate.clone()));
+        let (runner, stop) = shelf.stage.start(shelf.settings("zombie"));
+        shelf.stage.request(id).await;
+        gate.arrived().await;
+        shelf.stage.expire_leases().await;
+        Self { gate, runner, stop }
+    }
+
+    /// It wakes, and does whatever it still means to do.
+    async fn wake(mut self) {
+        self.gate.open();
+        self.gate.passed().await;
+        self.stop.cancel();
+        self.runner.join_next().await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test]
@@ -36,7 +49,7 @@ async fn an_owner_that_was_taken_over_writes_no_more() {
                 "update content.film set title = 'old', modified = date_trunc('second', now()) where id <= 5",
             )
             .await;
-        let (gate, mut runner) = zombie(&shelf, &proxy, "_bulk", id).await;
+        let zombie = Zombie::before(&shelf, &proxy, "_bulk", id).await;
         shelf
             .stage
             .db
@@ -47,10 +60,8 @@ async fn an_owner_that_was_taken_over_writes_no_more() {
         shelf.work_off("heir").await;
         shelf.stage.reaches(id, Status::Idle).await;
         shelf.assert_true().await;
-        gate.open();
-        gate.passed().await;
+        zombie.wake().await;
         shelf.assert_true().await;
-        runner.abort_all();
     }
 }
 
@@ -69,7 +80,7 @@ async fn partial_documents_of_an_owner_that_was_taken_over_do_not_come_through()
                 "update content.film set title = 'old', modified = date_trunc('second', now()) where id = 1",
             )
             .await;
-        let (gate, mut runner) = zombie(&shelf, &proxy, "_bulk", id).await;
+        let zombie = Zombie::before(&shelf, &proxy, "_bulk", id).await;
         shelf
             .stage
             .db
@@ -79,10 +90,8 @@ async fn partial_documents_of_an_owner_that_was_taken_over_do_not_come_through()
             .await;
         shelf.work_off("heir").await;
         shelf.stage.reaches(id, Status::Idle).await;
-        gate.open();
-        gate.passed().await;
+        zombie.wake().await;
         shelf.assert_true().await;
-        runner.abort_all();
     }
 }
 
@@ -93,17 +102,32 @@ async fn an_owner_that_wakes_between_its_last_check_and_its_swap_swaps_nothing()
         let shelf = Shelf::new(&server, 20).await.at(proxy.url());
         let id = shelf.full(100).await;
         shelf.succeed(id).await;
-        let (gate, mut runner) = zombie(&shelf, &proxy, "POST /_aliases", id).await;
+        let zombie = Zombie::before(&shelf, &proxy, "POST /_aliases", id).await;
         shelf.stage.db.execute("update content.film set title = 'new' where id = 1").await;
         shelf.work_off("heir").await;
         shelf.stage.reaches(id, Status::Idle).await;
         shelf.assert_true().await;
         let behind = shelf.behind().await;
-        gate.open();
-        gate.passed().await;
+        zombie.wake().await;
         assert_eq!(shelf.behind().await, behind);
         shelf.assert_true().await;
-        runner.abort_all();
+    }
+}
+
+#[tokio::test]
+async fn an_owner_that_wakes_to_tidy_up_removes_nothing_that_readers_see() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::new(&server, 20).await.at(proxy.url());
+        let id = shelf.full(100).await;
+        shelf.succeed(id).await;
+        shelf.succeed(id).await;
+        // It is about to look which indexes of older loads are left.
+        let zombie = Zombie::before(&shelf, &proxy, "*/_alias", id).await;
+        shelf.work_off("heir").await;
+        shelf.stage.reaches(id, Status::Idle).await;
+        zombie.wake().await;
+        shelf.assert_true().await;
     }
 }
 
@@ -125,23 +149,20 @@ async fn what_an_older_owner_leaves_in_place_of_its_alias_is_swept() {
             .db
             .execute("update content.film set title = 'hidden', modified = now() where id = 1")
             .await;
-        let (gate, mut runner) = zombie(&shelf, &proxy, "_bulk", id).await;
+        let zombie = Zombie::before(&shelf, &proxy, "_bulk", id).await;
         shelf.work_off("heir").await;
         shelf.stage.reaches(id, Status::Idle).await;
-        gate.open();
-        gate.passed().await;
-        runner.abort_all();
+        zombie.wake().await;
         let strays = async || {
             let listed = shelf.indexes.list().await;
             listed.into_iter().filter(|name| name.contains('~')).count()
         };
         assert_eq!(strays().await, 1, "a versioned delete does not ask whether a door is a door");
-        let (gate, mut runner) = zombie(&shelf, &proxy, "GET /_alias", id).await;
+        let zombie = Zombie::before(&shelf, &proxy, "GET /_alias", id).await;
         shelf.work_off("heir").await;
         shelf.stage.reaches(id, Status::Idle).await;
         assert_eq!(strays().await, 0);
-        gate.open();
-        runner.abort_all();
+        zombie.wake().await;
     }
 }
 

@@ -9,6 +9,7 @@ mod documents;
 mod fences;
 mod loads;
 mod refusals;
+mod rollbacks;
 mod shelf;
 mod storms;
 mod updates;

@@ -24,6 +24,8 @@ const SMALLEST: usize = 64 << 10;
 const UNDER_WAY: usize = 2;
 /// Less than this is not worth a bulk of its own.
 const WORTH_SPLITTING: usize = 512 << 10;
+/// Less than this travels as it is. What is more costs a server less to take compressed, even from next door.
+const WORTH_COMPRESSING: usize = 16 << 10;
 /// Waits before what was refused for now is sent again; progress starts them anew.
 const WAITS: [u64; 11] = [50, 100, 200, 400, 800, 1600, 3000, 5000, 8000, 12_000, 20_000];
 /// Only what is looked at; the answer to a bulk may else be as long as the bulk.
@@ -234,7 +236,7 @@ impl Bulk<'_> {
         let path = format!("{}/_bulk?require_alias=true&{ANSWER}", self.door);
         let (mut sent, mut waits) = (Sent::default(), WAITS.into_iter());
         loop {
-            let body = part.pack(&pending, !self.client.is_local());
+            let body = part.pack(&pending);
             let lost = match self.client.bulk(&path, &body).await {
                 Err(lost) => lost,
                 Ok(reply) => match reply.fault() {
@@ -318,7 +320,7 @@ impl Part<'_> {
         parts
     }
 
-    fn pack(&self, places: &[usize], gzip: bool) -> Packed {
+    fn pack(&self, places: &[usize]) -> Packed {
         let list = &self.operations.list;
         let whole = places.windows(2).all(|pair| pair[0] + 1 == pair[1]);
         let bytes = match (whole, places.first(), places.last()) {
@@ -328,7 +330,7 @@ impl Part<'_> {
                 Bytes::from(parts.collect::<Vec<_>>().concat())
             }
         };
-        match gzip.then(|| compressed(&bytes)).flatten() {
+        match (bytes.len() > WORTH_COMPRESSING).then(|| compressed(&bytes)).flatten() {
             Some(bytes) => Packed { bytes, gzip: true },
             None => Packed { bytes, gzip: false },
         }
@@ -411,8 +413,8 @@ mod tests {
         let part = Part { operations: &operations, body: &body };
         let parts = part.split((0..5).collect(), part.size(0) * 2);
         assert_eq!(parts, [vec![0, 1], vec![2, 3], vec![4]]);
-        assert_eq!(part.pack(&[0, 1, 2, 3, 4], false).bytes, body);
-        assert_eq!(part.pack(&[0, 2], false).bytes.len(), part.bytes(&[0, 2]));
+        assert_eq!(part.pack(&[0, 1, 2, 3, 4]).bytes, body);
+        assert_eq!(part.pack(&[0, 2]).bytes.len(), part.bytes(&[0, 2]));
     }
 
     #[test]

@@ -100,10 +100,6 @@ impl Client {
         })
     }
 
-    pub(super) fn is_local(&self) -> bool {
-        self.address.is_local()
-    }
-
     /// Reads, or does what is as good done twice: made again while the server is busy or does not answer.
     pub(super) async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Reply> {
         let mut waits = AGAIN.into_iter();

@@ -60,11 +60,7 @@ impl Fence {
         mut actions: Vec<Value>,
         done: impl Fn(&Standing) -> bool,
     ) -> Result<Standing> {
-        let marker = self.names.marker(&self.lease);
-        let hidden =
-            json!({"settings": {"index": {"hidden": true, "number_of_shards": 1, "number_of_replicas": 0}}});
-        create(&self.client, &marker, &hidden).await?;
-        self.confirm().await?;
+        let marker = self.mark().await?;
         actions.insert(0, json!({"remove_index": {"index": marker}}));
         let reply = self.client.once(Method::POST, "_aliases", Some(&json!({"actions": actions}))).await;
         let standing = Standing::look(&self.client, &self.names).await?;
@@ -79,6 +75,27 @@ impl Fence {
             }
             Err(lost) => Err(lost),
         }
+    }
+
+    /// Removes indexes in one step, as long as nobody has taken over.
+    pub(super) async fn remove(&mut self, indexes: &[String]) -> Result<()> {
+        if indexes.is_empty() {
+            return Ok(());
+        }
+        let mut actions = vec![json!({"remove_index": {"index": self.mark().await?}})];
+        actions.extend(indexes.iter().map(|index| json!({"remove_index": {"index": index}})));
+        let reply = self.client.once(Method::POST, "_aliases", Some(&json!({"actions": actions}))).await?;
+        if reply.status.is_success() { Ok(()) } else { Err(self.client.explain(&reply)) }
+    }
+
+    /// Makes the marker, and looks whether it counts.
+    async fn mark(&self) -> Result<String> {
+        let marker = self.names.marker(&self.lease);
+        let hidden =
+            json!({"settings": {"index": {"hidden": true, "number_of_shards": 1, "number_of_replicas": 0}}});
+        create(&self.client, &marker, &hidden).await?;
+        self.confirm().await?;
+        Ok(marker)
     }
 
     /// Still the newest owner.

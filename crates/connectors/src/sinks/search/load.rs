@@ -1,6 +1,8 @@
 //! A load: an index of its own that nobody searches, filled batch by batch, counted, and then put in the place of the one
 //! that readers see, in one step. The one before stays, to go back to.
 
+use std::collections::BTreeSet;
+
 use arrow_array::RecordBatch;
 use reqwest::Method;
 use serde::Deserialize;
@@ -11,6 +13,7 @@ use super::bulk::Operations;
 use super::control::{self, Control, Previous, encoded};
 use super::fence::Fence;
 use super::indexes::{self, Standing};
+use super::rollback::established;
 use super::{SearchSink, mapping, versions};
 use crate::sinks::deletes;
 
@@ -28,7 +31,8 @@ impl SearchSink {
         if self.target.document.partial {
             return self.upsert_load(batch, begins, commit, outcome).await;
         }
-        let mut load = match commit.from.load {
+        let known = commit.from.load.filter(|_| !begins);
+        let mut load = match known {
             Some(load) => load,
             None if begins => Load::begin(LoadPath::Staged),
             None => return Err(lost("this load was begun without an index of its own")),
@@ -78,7 +82,7 @@ impl SearchSink {
 
     async fn begin_load(&mut self, load: Load) -> Result<()> {
         self.refuse_foreign().await?;
-        self.clear_loads(None).await?;
+        self.clear_loads().await?;
         let index = self.names.physical(load.id);
         let door = self.names.load_door(self.fence()?.held.control.token, load.id);
         let mut body =
@@ -212,14 +216,25 @@ impl SearchSink {
         Ok((share * before as f64).round() as u64)
     }
 
-    /// Readers get the new index, the writers its door, in one step that nobody but the newest owner can take.
+    /// Readers get the new index; what they saw before is kept.
     async fn swap(&mut self, index: &str, commit: &Commit) -> Result<()> {
+        let control = self.fence()?.held.control.clone();
+        self.exchange(index).await?;
+        let before = established(&commit.from);
+        let previous =
+            self.live.replace(index.to_owned()).map(|index| Previous { index, checkpoint: before });
+        let previous = previous.or(control.previous.clone());
+        let done = Control { live: Some(index.to_owned()), next: None, previous, ..control };
+        self.fence_mut()?.replace(done).await
+    }
+
+    /// Readers get another index, the writers its door, in one step that nobody but the newest owner can take.
+    pub(super) async fn exchange(&mut self, index: &str) -> Result<()> {
         let name = self.names.index.clone();
         let control = self.fence()?.held.control.clone();
         let door = self.names.door(control.token);
-        let next = Control { next: Some(index.to_owned()), ..control.clone() };
         let fence = self.fence_mut()?;
-        fence.replace(next).await?;
+        fence.replace(Control { next: Some(index.to_owned()), ..control }).await?;
         let standing = Standing::look(&fence.client, &fence.names).await?;
         let mut actions: Vec<Value> = Vec::new();
         if standing.concrete {
@@ -233,16 +248,8 @@ impl SearchSink {
         }
         actions.push(json!({"add": {"index": index, "alias": name}}));
         actions.push(json!({"add": {"index": index, "alias": door, "is_hidden": true}}));
-        let alone = std::collections::BTreeSet::from([index.to_owned()]);
-        fence.change(actions, |now| now.behind == alone).await?;
-        let previous = self.live.replace(index.to_owned()).map(|index| Previous {
-            index,
-            checkpoint: Some(commit.from.without_pass())
-                .filter(|checkpoint| checkpoint.position.done != Value::Null),
-        });
-        let previous = previous.or(control.previous.clone());
-        let done = Control { live: Some(index.to_owned()), next: None, previous, ..control };
-        self.fence_mut()?.replace(done).await
+        let alone = BTreeSet::from([index.to_owned()]);
+        fence.change(actions, |now| now.behind == alone).await.map(drop)
     }
 
     /// A swap that was under way when its owner ended: it has happened, or it has not.
@@ -265,23 +272,21 @@ impl SearchSink {
         fence.replace(settled).await
     }
 
-    /// Indexes of loads that nobody goes on with: not the one readers see, nor the one before.
-    pub(super) async fn clear_loads(&self, but: Option<&str>) -> Result<()> {
-        let Some(fence) = &self.fence else { return Ok(()) };
+    /// Indexes of loads that nobody goes on with: not the one readers see, nor the one before. Removed as aliases are
+    /// changed: an owner that was taken over would take what readers see by now for one of these.
+    pub(super) async fn clear_loads(&mut self) -> Result<()> {
+        let Some(fence) = &mut self.fence else { return Ok(()) };
         let control = &fence.held.control;
         let previous = control.previous.as_ref().map(|previous| previous.index.as_str());
-        let kept = [self.live.as_deref(), control.live.as_deref(), control.next.as_deref(), previous, but];
-        for index in indexes::listed(&self.client, &self.names.physical_pattern()).await? {
-            if self.names.is_physical(&index) && !kept.contains(&Some(index.as_str())) {
-                indexes::delete(&self.client, &index).await?;
-            }
-        }
-        Ok(())
+        let kept = [self.live.as_deref(), control.live.as_deref(), control.next.as_deref(), previous];
+        let mut left = indexes::listed(&self.client, &self.names.physical_pattern()).await?;
+        left.retain(|index| self.names.is_physical(index) && !kept.contains(&Some(index.as_str())));
+        fence.remove(&left).await
     }
 
     /// Only space depends on it.
-    pub(super) async fn tidy(&self) {
-        if let Err(error) = self.clear_loads(None).await {
+    pub(super) async fn tidy(&mut self) {
+        if let Err(error) = self.clear_loads().await {
             tracing::warn!(%error, "older indexes could not be removed");
         }
     }

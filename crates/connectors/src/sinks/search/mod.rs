@@ -16,6 +16,7 @@ mod indexes;
 mod load;
 mod mapping;
 mod names;
+mod rollback;
 mod upsert;
 mod values;
 mod vanish;
@@ -67,6 +68,7 @@ impl Kind for Search {
             passed: Passed::default(),
             mapping: None,
             live: None,
+            moved: false,
             fence: None,
             client,
         };
@@ -126,6 +128,8 @@ struct SearchSink {
     mapping: Option<(Schema, Value)>,
     /// The index that readers see.
     live: Option<String>,
+    /// It is not the one that this pipeline has written.
+    moved: bool,
     /// From the first `seal` on.
     fence: Option<Fence>,
 }
@@ -144,6 +148,7 @@ impl Sink for SearchSink {
         let standing = Standing::look(&self.client, &self.names).await?;
         self.finish_swap(&mut fence, &standing).await?;
         self.live = standing.live(&self.names).cloned();
+        self.heed_control(&fence);
         let state = self.vouch(state).await?;
         let takeover = std::mem::take(&mut self.takeover);
         let token = if takeover { lease.token } else { fence.held.control.token };
@@ -166,8 +171,12 @@ impl Sink for SearchSink {
         }
     }
 
+    async fn roll_back(&mut self, state: &State) -> Result<Checkpoint> {
+        self.go_back(state).await
+    }
+
     async fn clear(&mut self) -> Result<()> {
-        self.clear_loads(None).await
+        self.clear_loads().await
     }
 }
 
@@ -203,6 +212,15 @@ impl SearchSink {
         Ok(fence)
     }
 
+    /// Somebody has put another index of ours under the name: what the meta-store knows is of the one that was there.
+    fn heed_control(&mut self, fence: &Fence) {
+        let known = &fence.held.control.live;
+        self.moved = known.is_some() && self.live.is_some() && *known != self.live;
+        if self.moved {
+            tracing::warn!(index = self.names.index, "the index was exchanged by somebody else");
+        }
+    }
+
     /// What the index vouches for. One that is not there holds nothing, whatever the meta-store knows: everything is read
     /// again.
     async fn vouch(&self, state: State) -> Result<State> {
@@ -213,8 +231,11 @@ impl SearchSink {
             tracing::warn!(load = %load.id, "the index of this load is gone: it starts anew");
             checkpoint = checkpoint.without_pass();
         }
-        if self.live.is_none() && !checkpoint.edited && holds_rows(&checkpoint) {
-            tracing::warn!(index = self.names.index, "the index is gone: everything is read again");
+        if (self.live.is_none() || self.moved) && !checkpoint.edited && holds_rows(&checkpoint) {
+            tracing::warn!(
+                index = self.names.index,
+                "this index was not written by us: everything is read again"
+            );
             checkpoint = Checkpoint { decided_by: checkpoint.decided_by, ..Checkpoint::default() };
         }
         Ok(State { checkpoint, version })
