@@ -7,6 +7,7 @@ mod stage;
 
 mod documents;
 mod fences;
+mod inspections;
 mod loads;
 mod refusals;
 mod rollbacks;

@@ -13,6 +13,7 @@ use super::bulk::Operations;
 use super::control::{self, Control, Previous, encoded};
 use super::fence::Fence;
 use super::indexes::{self, Standing};
+use super::names::Names;
 use super::rollback::established;
 use super::{SearchSink, mapping, versions};
 use crate::sinks::deletes;
@@ -98,10 +99,7 @@ impl SearchSink {
         if !standing.is_foreign(&self.names) || self.target.document.take_over {
             return Ok(());
         }
-        let name = &self.names.index;
-        let what = if standing.concrete { "an index" } else { "an alias" };
-        Err(Error::fix("sink.name_taken", format!("{what} named {name} is there already, and not made by Vitrina"))
-            .hint("nothing was written; write to another name, or allow the next load to replace it (document: {take_over: true})"))
+        Err(name_taken(&self.names, &standing))
     }
 
     /// Counted, held against the limits, exchanged.
@@ -290,6 +288,14 @@ impl SearchSink {
             tracing::warn!(%error, "older indexes could not be removed");
         }
     }
+}
+
+pub(super) fn name_taken(names: &Names, standing: &Standing) -> Error {
+    let what = if standing.concrete { "an index" } else { "an alias" };
+    let message = format!("{what} named {} is there already, and not made by Vitrina", names.index);
+    Error::fix("sink.name_taken", message).hint(
+        "nothing was written; write to another name, or allow the next load to replace it (document: {take_over: true})",
+    )
 }
 
 /// The pass is dropped with this error.

@@ -13,6 +13,7 @@ mod fault;
 mod fence;
 mod forget;
 mod indexes;
+mod inspect;
 mod load;
 mod mapping;
 mod names;
@@ -35,7 +36,7 @@ use vitrina_core::{
 };
 
 use super::refused::{self, Refused, keep_one_a_key};
-use super::{Kind, Left, Opened, Order};
+use super::{Definition, Kind, Left, Opened, Order};
 pub(crate) use client::Client;
 use control::{Control, Controls};
 use fence::Fence;
@@ -79,6 +80,10 @@ impl Kind for Search {
         Ok(Opened { sink: Box::new(sink), destination })
     }
 
+    async fn lacks(&self, definition: &Definition<'_>) -> Result<Vec<String>> {
+        inspect::inspect(definition).await.map(|()| Vec::new())
+    }
+
     async fn forget(&self, left: &Left<'_>) -> Result<()> {
         forget::forget(left).await
     }
@@ -98,6 +103,15 @@ fn key(target: &Target) -> Result<Vec<String>> {
     }
     Err(Error::fix("sink.no_key", format!("{} has no key: nothing tells which document a row becomes", target.name))
         .hint("describe the target with the columns of its key: `targets: [{name: es:…, key: [id]}]` in a file for `vitrina apply`"))
+}
+
+/// Rows without a column of the key would be nobody's documents.
+fn require_key(target: &Target, key: &[String], schema: &Schema) -> Result<()> {
+    let Some(missing) = key.iter().find(|column| schema.field_with_name(column).is_err()) else {
+        return Ok(());
+    };
+    let message = format!("the rows have no column {missing}, which is in the key of {}", target.name);
+    Err(Error::fix("sink.key_missing", message).hint("return it in the query, or change the target's key"))
 }
 
 /// The id of the control document. Where several pipelines write to an index, each has its own.
@@ -266,13 +280,7 @@ impl SearchSink {
         if self.mapping.as_ref().is_some_and(|(known, _)| known.fields() == schema.fields()) {
             return Ok(());
         }
-        if let Some(missing) = self.key.iter().find(|column| schema.field_with_name(column).is_err()) {
-            return Err(Error::fix(
-                "sink.key_missing",
-                format!("the rows have no column {missing}, which is in the key of {}", self.target.name),
-            )
-            .hint("return it in the query, or change the target's key"));
-        }
+        require_key(&self.target, &self.key, schema)?;
         let mapping = mapping::mapping(&self.target, schema, &self.exact);
         mapping::check_columns(&self.target, &mapping, schema)?;
         self.mapping = Some((schema.clone(), mapping));

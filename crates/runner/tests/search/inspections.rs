@@ -1,0 +1,70 @@
+//! What speaks against writing to an index, told before a run.
+
+use std::time::Duration;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+use vitrina_core::PipelineId;
+use vitrina_store::{PipelineRef, Request};
+use vitrina_testbed::SearchServer;
+
+use crate::shelf::Shelf;
+
+/// Severity and code of what a runner finds about the target.
+async fn inspected(shelf: &Shelf, id: PipelineId) -> Vec<(String, String)> {
+    let store = &shelf.stage.store;
+    let pipeline = store.pipeline(&PipelineRef::Id(id)).await.unwrap().config;
+    let target = store.target(&shelf.target().parse().unwrap()).await.unwrap();
+    let request = Request {
+        kind: "inspect",
+        pipeline: None,
+        payload: json!({"pipeline": pipeline, "target": target}),
+        connections: vec!["content".to_owned(), "search".to_owned()],
+        expires_in: Duration::from_secs(60),
+        requested_by: "tester".to_owned(),
+    };
+    let (_runner, _stop) = shelf.stage.start(shelf.settings("looker"));
+    let mut wakeups = store.wakeups().await.unwrap();
+    let asked = store.ask(&request).await.unwrap();
+    let answer = loop {
+        match store.request_of(asked).await.unwrap().unwrap() {
+            found if found.is_open() => drop(wakeups.next().await),
+            found => break found.answer.unwrap(),
+        }
+    };
+    let text = |check: &Value, field: &str| check[field].as_str().unwrap().to_owned();
+    let checks =
+        answer["checks"].as_array().unwrap().iter().filter(|check| check["field"] == "/target_table");
+    checks.map(|check| (text(check, "severity"), text(check, "code"))).collect()
+}
+
+#[rstest]
+#[case::an_index_to_be(json!({}), "ok", "target.takes")]
+#[case::no_key(json!({"key": []}), "error", "sink.no_key")]
+#[case::a_key_that_is_not_read(json!({"key": ["film_id"]}), "error", "sink.key_missing")]
+#[case::a_field_too_few(json!({"mapping": {"properties": {"id": {"type": "long"}}}}), "error", "sink.unmapped")]
+#[tokio::test]
+async fn a_target_is_looked_at_before_the_first_run(
+    #[case] definition: Value,
+    #[case] severity: &str,
+    #[case] code: &str,
+) {
+    let server = SearchServer::elasticsearch().await;
+    let shelf = Shelf::bare(&server, 3).await;
+    shelf.describe(definition).await;
+    let id = shelf.full(10).await;
+    assert_eq!(inspected(&shelf, id).await, [(severity.to_owned(), code.to_owned())]);
+    assert_eq!(shelf.indexes.list().await, Vec::<String>::new(), "looking changes nothing");
+}
+
+#[tokio::test]
+async fn a_name_that_is_taken_is_told_before_the_first_run() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::new(&server, 3).await;
+        shelf.server().call("PUT", &shelf.index, Value::Null).await;
+        let id = shelf.full(10).await;
+        assert_eq!(inspected(&shelf, id).await, [("error".to_owned(), "sink.name_taken".to_owned())]);
+        shelf.describe(json!({"document": {"take_over": true}})).await;
+        assert_eq!(inspected(&shelf, id).await, [("ok".to_owned(), "target.takes".to_owned())]);
+    }
+}
