@@ -217,7 +217,8 @@ impl SearchSink {
     /// Readers get the new index; what they saw before is kept.
     async fn swap(&mut self, index: &str, commit: &Commit) -> Result<()> {
         let control = self.fence()?.held.control.clone();
-        self.exchange(index).await?;
+        let older = self.older_than(index).await?;
+        self.exchange(index, &older).await?;
         let before = established(&commit.from);
         let previous =
             self.live.replace(index.to_owned()).map(|index| Previous { index, checkpoint: before });
@@ -227,7 +228,8 @@ impl SearchSink {
     }
 
     /// Readers get another index, the writers its door, in one step that nobody but the newest owner can take.
-    pub(super) async fn exchange(&mut self, index: &str) -> Result<()> {
+    /// `older` ones go with it.
+    pub(super) async fn exchange(&mut self, index: &str, older: &[String]) -> Result<()> {
         let name = self.names.index.clone();
         let control = self.fence()?.held.control.clone();
         let door = self.names.door(control.token);
@@ -246,6 +248,7 @@ impl SearchSink {
         }
         actions.push(json!({"add": {"index": index, "alias": name}}));
         actions.push(json!({"add": {"index": index, "alias": door, "is_hidden": true}}));
+        actions.extend(older.iter().map(|older| json!({"remove_index": {"index": older}})));
         let alone = BTreeSet::from([index.to_owned()]);
         fence.change(actions, |now| now.behind == alone).await.map(drop)
     }
@@ -270,6 +273,15 @@ impl SearchSink {
         fence.replace(settled).await
     }
 
+    /// Indexes that nobody can go back to once readers see this one.
+    async fn older_than(&self, index: &str) -> Result<Vec<String>> {
+        let mut older = indexes::listed(&self.client, &self.names.physical_pattern()).await?;
+        older.retain(|older| {
+            self.names.is_physical(older) && older != index && Some(older) != self.live.as_ref()
+        });
+        Ok(older)
+    }
+
     /// Indexes of loads that nobody goes on with: not the one readers see, nor the one before. Removed as aliases are
     /// changed: an owner that was taken over would take what readers see by now for one of these.
     pub(super) async fn clear_loads(&mut self) -> Result<()> {
@@ -280,13 +292,6 @@ impl SearchSink {
         let mut left = indexes::listed(&self.client, &self.names.physical_pattern()).await?;
         left.retain(|index| self.names.is_physical(index) && !kept.contains(&Some(index.as_str())));
         fence.remove(&left).await
-    }
-
-    /// Only space depends on it.
-    pub(super) async fn tidy(&mut self) {
-        if let Err(error) = self.clear_loads().await {
-            tracing::warn!(%error, "older indexes could not be removed");
-        }
     }
 }
 

@@ -311,9 +311,6 @@ impl SearchSink {
         if batch.to.is_none() {
             self.passed.deleted += outcome.counts.deleted;
         }
-        if batch.ends_pass() && matches!(batch.scope, Scope::Load { .. }) {
-            self.tidy().await;
-        }
         Ok(Written {
             counts: outcome.counts,
             checkpoint,

@@ -15,7 +15,7 @@ impl SearchSink {
         };
         let current =
             self.live.clone().map(|index| Previous { index, checkpoint: established(&state.checkpoint) });
-        self.exchange(&previous.index).await?;
+        self.exchange(&previous.index, &[]).await?;
         let back = Control { live: Some(previous.index.clone()), next: None, previous: current, ..control };
         self.fence_mut()?.replace(back).await?;
         self.live = Some(previous.index);
