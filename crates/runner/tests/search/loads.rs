@@ -253,3 +253,27 @@ async fn a_row_that_is_refused_keeps_the_document_it_had() {
         assert_eq!(shelf.stage.rejects().await, []);
     }
 }
+
+#[tokio::test]
+async fn a_row_that_vanishes_while_its_batch_is_sent_again_is_not_in_the_index() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::new(&server, 40).await.at(proxy.url());
+        let id = shelf.full(10).await;
+        let gate = Gate::new();
+        proxy.play(1, "_bulk", Fault::Pass);
+        proxy.play(1, "_bulk", Fault::HoldReply(gate.clone()));
+        let (mut runner, _stop) = shelf.stage.start(shelf.settings("first"));
+        shelf.stage.request(id).await;
+        gate.arrived().await;
+        // The documents of the second batch are there, and its checkpoint is not.
+        runner.abort_all();
+        while runner.join_next().await.is_some() {}
+        shelf.stage.db.execute("delete from content.film where id = 15").await;
+        shelf.stage.expire_leases().await;
+        shelf.work_off("heir").await;
+        gate.open();
+        shelf.stage.reaches(id, Status::Idle).await;
+        shelf.assert_true().await;
+    }
+}

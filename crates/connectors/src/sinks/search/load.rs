@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use arrow_array::RecordBatch;
 use reqwest::Method;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use vitrina_core::{Batch, Checkpoint, Commit, Error, Load, LoadPath, Outcome, Result};
+use vitrina_core::{Batch, Checkpoint, Commit, Entry, Error, Load, LoadPath, Outcome, Result};
 
-use super::bulk::Operations;
+use super::bulk::{Bulk, Operations};
 use super::control::{self, Control, Previous, encoded};
 use super::fence::Fence;
 use super::indexes::{self, Standing};
@@ -20,6 +20,8 @@ use crate::sinks::deletes;
 
 /// Documents that are looked for in the new index before it takes the place of the old one.
 const SAMPLE: u64 = 1000;
+/// The version of documents that a load takes over from the index before.
+const KEPT: i64 = 1;
 
 impl SearchSink {
     pub(super) async fn write_load(
@@ -115,17 +117,41 @@ impl SearchSink {
             // The swap had happened, and its answer or the checkpoint's was lost.
             return Ok(());
         }
+        let kept = self.keep_refused(index, door, outcome).await?;
         indexes::refresh(&self.client, index).await?;
         let found = indexes::count(&self.client, index).await?;
-        self.require_all(load, found)?;
+        if found > load.rows + kept {
+            return Err(self.begin_anew(load, found - kept, commit).await);
+        }
+        self.require_all(load, found - kept.min(found))?;
         if let Some(live) = self.live.clone() {
-            self.keep_refused(&live, index, door, commit, outcome).await?;
             outcome.counts.deleted = self.hold_load_limit(&live, index, found, commit).await?;
         }
         let settled = mapping::settled(&self.target);
         let _: Value =
             self.client.get(Method::PUT, &format!("{}/_settings", encoded(index)), Some(&settled)).await?;
         self.swap(index, commit).await
+    }
+
+    /// A batch was sent whose checkpoint was never entered, and read again it did not bring all of its rows: somebody has
+    /// deleted them at the source meanwhile. Nobody can tell which of the documents those are.
+    async fn begin_anew(&self, load: Load, found: u64, commit: &Commit) -> Error {
+        let checkpoint = commit.from.without_pass();
+        let outcome = Outcome::default();
+        let entry = Entry {
+            lease: &commit.lease,
+            from_version: commit.from_version,
+            checkpoint: &checkpoint,
+            outcome: &outcome,
+        };
+        let message = format!(
+            "the index of this load holds {found} documents, and {} were to come: rows vanished while it went on after an interruption; it starts anew",
+            load.rows
+        );
+        match self.ledger.commit(&entry).await {
+            Ok(_) => Error::retry("sink.load_mixed", message),
+            Err(error) => error,
+        }
     }
 
     /// What the index holds must be what was sent: less would be a loss that readers see.
@@ -136,15 +162,23 @@ impl SearchSink {
         Err(lost(&format!("the index of this load holds {found} documents, and {} were sent", load.rows)))
     }
 
-    /// Rows that were refused keep the document they had.
-    async fn keep_refused(
-        &self,
-        live: &str,
-        index: &str,
-        door: &str,
-        commit: &Commit,
-        outcome: &mut Outcome,
-    ) -> Result<()> {
+    /// Rows that were refused keep the document they had; answers how many such documents there are.
+    async fn keep_refused(&self, index: &str, door: &str, outcome: &Outcome) -> Result<u64> {
+        let (Some(live), refused) = (&self.live, self.spared_ids(outcome)) else { return Ok(0) };
+        if refused.is_empty() {
+            return Ok(0);
+        }
+        let operations = self.copies(live, &refused).await?;
+        if operations.len() > 0 {
+            // A version in the way is one that the load has written, or this very copy.
+            Bulk { client: &self.client, door }.send(operations).await?;
+        }
+        let there = indexes::versions(&self.client, index, &refused).await?;
+        Ok(there.values().filter(|version| **version == KEPT).count() as u64)
+    }
+
+    /// Documents as they are, below any version that a load writes.
+    async fn copies(&self, live: &str, ids: &[String]) -> Result<Operations> {
         #[derive(Deserialize)]
         struct Found {
             docs: Vec<Document>,
@@ -154,11 +188,10 @@ impl SearchSink {
             #[serde(rename = "_id")]
             id: String,
             #[serde(rename = "_source")]
-            source: Option<Box<serde_json::value::RawValue>>,
+            source: Option<Box<RawValue>>,
         }
-        let version = versions::draw(commit.lease.token)?;
         let mut operations = Operations::default();
-        for some in self.spared_ids(outcome).chunks(500) {
+        for some in ids.chunks(500) {
             let path = format!("{}/_mget", encoded(live));
             let found: Found = self.client.get(Method::POST, &path, Some(&json!({"ids": some}))).await?;
             for document in found.docs {
@@ -167,12 +200,10 @@ impl SearchSink {
                     out.extend_from_slice(source.get().replace(['\n', '\r'], " ").as_bytes());
                     Ok(())
                 };
-                let _ = operations.index(document.id, version, None, copy);
+                let _ = operations.index(document.id, KEPT, None, copy);
             }
         }
-        let mut aside = Outcome::default();
-        let nothing = RecordBatch::new_empty(std::sync::Arc::new(arrow_schema::Schema::empty()));
-        self.send(door, index, version, operations, &nothing, &mut aside).await
+        Ok(operations)
     }
 
     /// How many documents vanish by the swap: exactly for few, by a sample for many.
