@@ -1,8 +1,9 @@
 //! A fresh database for every test, on the server named by VITRINA_TEST_DATABASE_URL or on a private one
-//! that ends with the test process; search servers likewise, and a proxy before them that misbehaves as told.
+//! that ends with the test process; search servers likewise, and before them a proxy that misbehaves as told, or nginx.
 //! Whatever goes wrong here is a panic: the reader is a test.
 
 mod database;
+mod front;
 mod http;
 mod line;
 mod name;
@@ -12,6 +13,7 @@ mod server;
 mod wait;
 
 pub use database::Database;
+pub use front::{Front, FrontPlan};
 pub use http::http_client;
 pub use line::Line;
 pub use proxy::{Fault, FaultProxy, Gate, Storm};

@@ -15,7 +15,7 @@ pub const SEARCH_DIRECTORY: &str = "VITRINA_TEST_SEARCH_DIRECTORY";
 
 /// A server looks for this file after it has written down its process id, and the watchdog removes it before it
 /// reads those: no server starts unseen.
-pub(super) const OPEN: &str = "open";
+pub(crate) const OPEN: &str = "open";
 
 const LAST_RITES: &str = r#"
 rm -f "$1/open"
@@ -67,7 +67,7 @@ impl ServerDirectory {
     }
 
     /// For servers that are not shared, or that nobody is there to share.
-    pub(super) fn of_this_process() -> PathBuf {
+    pub(crate) fn of_this_process() -> PathBuf {
         /// Never dropped, as it is a static: it ends when the process does.
         static DIRECTORY: OnceLock<ServerDirectory> = OnceLock::new();
         let create = || Self::create().unwrap_or_else(|error| panic!("{error}"));

@@ -2,7 +2,7 @@
 //! the first asks and end with the run; a server of its own may be killed, frozen and started again.
 
 mod calls;
-mod directory;
+pub(crate) mod directory;
 mod distribution;
 mod indexes;
 mod installation;
@@ -13,5 +13,6 @@ mod server;
 pub use directory::{SEARCH_DIRECTORY, ServerDirectory};
 pub use distribution::Distribution;
 pub use indexes::Indexes;
+pub(crate) use node::{SCRIPT, create_directory};
 pub use own::OwnSearchServer;
 pub use server::SearchServer;

@@ -17,7 +17,7 @@ use super::installation::{Installation, Purpose};
 use crate::wait::eventually;
 
 /// Only its process id makes a server known to whoever has to end it.
-const SCRIPT: &str = r#"echo "$$" > home/pid && [ -e "../$0" ] && exec "$@""#;
+pub(crate) const SCRIPT: &str = r#"echo "$$" > home/pid && [ -e "../$0" ] && exec "$@""#;
 
 #[derive(Debug)]
 pub(super) struct Node {
@@ -148,7 +148,7 @@ impl Node {
 }
 
 /// The umask has no say.
-fn create_directory(path: &Path, mode: u32) -> io::Result<()> {
+pub(crate) fn create_directory(path: &Path, mode: u32) -> io::Result<()> {
     fs::create_dir(path)?;
     fs::set_permissions(path, Permissions::from_mode(mode))
 }

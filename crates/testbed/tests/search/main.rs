@@ -1,7 +1,8 @@
-//! Search servers for tests, and the proxy before them, tried on the real thing.
+//! Search servers for tests, and the proxies before them, tried on the real thing.
 #![expect(clippy::unwrap_used, reason = "verbs of tests may fail as loudly as tests")]
 
 mod faults;
+mod front;
 mod gates;
 mod own;
 mod servers;
