@@ -8,6 +8,7 @@ mod stage;
 mod documents;
 mod fences;
 mod inspections;
+mod lines;
 mod loads;
 mod refusals;
 mod rollbacks;

@@ -1,7 +1,5 @@
 //! What servers, networks and proxies answer, each judged by what it is.
 
-use std::time::Duration;
-
 use rstest::rstest;
 use serde_json::{Value, json};
 use vitrina_core::{RunStatus, Status};
@@ -205,7 +203,7 @@ async fn a_server_that_dies_in_the_middle_of_a_bulk_and_comes_back_loses_nothing
         let gate = vitrina_testbed::Gate::new();
         proxy.play(4, "_bulk", Fault::Pass);
         proxy.play(1, "_bulk", Fault::HoldReply(gate.clone()));
-        let (mut runner, _stop) = shelf.stage.start(RunnerSettingsOf::soon(&shelf));
+        let (mut runner, _stop) = shelf.stage.start(shelf.patient());
         shelf.stage.request(id).await;
         gate.arrived().await;
         server.kill();
@@ -241,16 +239,4 @@ async fn a_node_that_is_down_is_passed_over() {
     let id = shelf.full(10).await;
     shelf.succeed(id).await;
     shelf.assert_true().await;
-}
-
-/// A runner that looks often, for tests whose pipelines are given back.
-struct RunnerSettingsOf;
-
-impl RunnerSettingsOf {
-    fn soon(shelf: &Shelf) -> vitrina_runner::RunnerSettings {
-        vitrina_runner::RunnerSettings {
-            poll_interval: Duration::from_millis(200),
-            ..shelf.settings("patient")
-        }
-    }
 }

@@ -1,6 +1,8 @@
 //! Films in a database, and an index of a search server that a pipeline keeps true to them.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -19,6 +21,10 @@ pub(crate) struct Shelf {
     pub(crate) index: String,
     /// Where the runner finds the server.
     pub(crate) url: String,
+    /// What it shows there instead of a password.
+    pub(crate) api_key: Option<SecretString>,
+    /// Whom it trusts there.
+    pub(crate) ca: Option<PathBuf>,
 }
 
 impl Shelf {
@@ -34,7 +40,8 @@ impl Shelf {
         let stage = Stage::with_films(films).await;
         let indexes = server.indexes();
         let index = indexes.name("films");
-        Self { stage, url: indexes.server().url().to_owned(), indexes, index }
+        let url = indexes.server().url().to_owned();
+        Self { stage, url, indexes, index, api_key: None, ca: None }
     }
 
     /// Through a proxy, say.
@@ -90,8 +97,14 @@ impl Shelf {
     pub(crate) fn settings(&self, name: &str) -> RunnerSettings {
         let mut settings = self.stage.settings(name);
         let search = Connection::new("search", SecretString::from(self.url.as_str()), Vec::new());
+        let search = search.trusting(self.api_key.clone(), self.ca.clone());
         settings.connections.0.insert("search".to_owned(), search);
         settings
+    }
+
+    /// Of a runner that looks often, for pipelines that are given back.
+    pub(crate) fn patient(&self) -> RunnerSettings {
+        RunnerSettings { poll_interval: Duration::from_millis(200), ..self.settings("patient") }
     }
 
     pub(crate) async fn run(&self, id: PipelineId) -> RunRecord {
@@ -115,6 +128,28 @@ impl Shelf {
         let run = self.run(id).await;
         assert_eq!(run.status, RunStatus::Failed);
         (run.error_code.unwrap(), run.error.unwrap())
+    }
+
+    /// The run is given back, for now; answers why.
+    pub(crate) async fn given_back(&self, id: PipelineId) -> (String, String) {
+        let run = self.run(id).await;
+        let stands = (run.status, self.stage.status(id).await);
+        assert_eq!(
+            stands,
+            (RunStatus::Running, Status::RunRequested),
+            "{:?} {:?}",
+            run.error_code,
+            run.error
+        );
+        let told = "select error_code || ' ' || error from etl.etl_attempts order by id desc limit 1";
+        let told: String = self.stage.db.value(told).await;
+        let (code, message) = told.split_once(' ').unwrap();
+        (code.to_owned(), message.to_owned())
+    }
+
+    /// Whoever waits for a better time does so no longer.
+    pub(crate) async fn hurry(&self) {
+        self.stage.db.execute("update etl.etl_pipelines set retry_at = null").await;
     }
 
     /// What readers find, by id.

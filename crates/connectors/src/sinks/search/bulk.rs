@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use serde::Deserialize;
-use vitrina_core::{Error, Result};
+use vitrina_core::{Error, Remedy, Result};
 
 use super::client::{Client, Packed};
 use super::fault::{Fault, Judgement};
@@ -238,7 +238,8 @@ impl Bulk<'_> {
         loop {
             let body = part.pack(&pending);
             let lost = match self.client.bulk(&path, &body).await {
-                Err(lost) => lost,
+                Err(lost) if lost.remedy == Remedy::Release => lost,
+                Err(mistake) => return Err(mistake),
                 Ok(reply) => match reply.fault() {
                     None => {
                         let before = pending.len();

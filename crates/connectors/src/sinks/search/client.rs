@@ -13,10 +13,11 @@ use reqwest::{Certificate, Method, RequestBuilder, StatusCode};
 use secrecy::ExposeSecret;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use vitrina_core::{Error, Result};
+use vitrina_core::{Error, Remedy, Result};
 
 use super::address::{Address, api_key};
 use super::fault::{self, Fault};
+use super::lost;
 use crate::Connection;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -107,7 +108,7 @@ impl Client {
             let answer = self.once(method.clone(), path, body).await;
             let passing = match &answer {
                 Ok(reply) => reply.fault().is_some_and(|fault| fault.passes()),
-                Err(_) => true,
+                Err(error) => error.remedy == Remedy::Release,
             };
             match waits.next().filter(|_| passing) {
                 Some(wait) => tokio::time::sleep(wait).await,
@@ -158,7 +159,8 @@ impl Client {
                     self.node.fetch_add(1, Ordering::Relaxed);
                     tried += 1;
                 }
-                Err(error) => return Err(self.lost(error)),
+                Err(error) => return Err(lost::explain(&self.connection, error)),
+                Ok(reply) if reply.is_foreign() => return Err(foreign(&self.connection)),
                 Ok(reply) => return Ok(reply),
             }
         }
@@ -168,19 +170,6 @@ impl Client {
         let answer = request.send().await?;
         let status = answer.status();
         Ok(Reply { status, body: answer.bytes().await? })
-    }
-
-    /// The words of the library may hold the URL, and that a password.
-    fn lost(&self, error: reqwest::Error) -> Error {
-        let error = error.without_url();
-        let mut reason = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(deeper) = cause {
-            reason = format!("{reason}: {deeper}");
-            cause = deeper.source();
-        }
-        let message = format!("the search connection {:?} is lost: {reason}", self.connection);
-        Error::release("sink.connection_lost", message)
     }
 
     /// What a refusal means for the run.
@@ -223,24 +212,28 @@ impl Client {
         if !reply.status.is_success() {
             return Err(self.explain(reply));
         }
-        serde_json::from_slice(&reply.body).map_err(|error| {
-            Error::fix(
-                "sink.foreign_answer",
-                format!(
-                    "what answers at the search connection {:?} speaks another language",
-                    self.connection
-                ),
-            )
-            .hint("check its url: it should lead to Elasticsearch or OpenSearch")
-            .caused_by(error)
-        })
+        serde_json::from_slice(&reply.body).map_err(|error| foreign(&self.connection).caused_by(error))
     }
+}
+
+/// It answers, but not as a search server does.
+pub(super) fn foreign(connection: &str) -> Error {
+    Error::fix(
+        "sink.foreign_answer",
+        format!("what answers at the search connection {connection:?} speaks another language"),
+    )
+    .hint("check its url and the path in it: they should lead to Elasticsearch or OpenSearch")
 }
 
 impl Reply {
     /// `None` where the call has gone well.
     pub(super) fn fault(&self) -> Option<Fault> {
         (!self.status.is_success()).then(|| fault::of_answer(self.status, &self.body))
+    }
+
+    /// A proxy that knows no such path must not be taken for a server without such an index. HEAD has no body.
+    fn is_foreign(&self) -> bool {
+        self.status == StatusCode::NOT_FOUND && self.body.first().is_some_and(|byte| *byte != b'{')
     }
 }
 

@@ -61,7 +61,8 @@ impl Fault {
         match self.status {
             413 => Judgement::TooLarge,
             408 | 429 | 500.. => Judgement::Again,
-            400 => Judgement::Row,
+            // Only a server that has read a document can blame it.
+            400 if !self.is_foreign() => Judgement::Row,
             _ => Judgement::Stop,
         }
     }
@@ -76,6 +77,11 @@ impl Fault {
 
     pub(super) fn is_missing_document(&self) -> bool {
         self.kind == "document_missing_exception"
+    }
+
+    /// Not in the words of a search server: a proxy in between has answered.
+    fn is_foreign(&self) -> bool {
+        self.kind.is_empty() && self.reason.is_none()
     }
 
     fn says(&self, words: &str) -> bool {
@@ -112,14 +118,17 @@ impl Fault {
 
     /// What it means for the run when no single row is to blame.
     pub(super) fn into_error(self, connection: &str) -> Error {
-        let said = format!("the search server {connection:?} answers {} {}", self.status, self.kind);
-        let reason = self.reason.as_deref().map(without_quotes).unwrap_or_default();
-        let message = if reason.is_empty() { said } else { format!("{said}: {reason}") };
+        let message = self.told(connection);
         match self.judge() {
+            // Nobody behind a proxy, shards that are not open yet: an outage, however long it takes.
+            Judgement::Again if matches!(self.status, 502..=504) => Error::release("sink.unavailable", message),
             Judgement::Again | Judgement::TooLarge => Error::retry("sink.busy", message),
             Judgement::ShutOut => Error::retry("sink.shut_out", message),
-            _ if self.kind == "cluster_block_exception" && (self.says("disk") || self.says("no master") || self.says("not recovered")) => {
+            _ if self.kind == "cluster_block_exception" && self.says("disk") => {
                 Error::release("sink.unavailable", message).hint("free disk space on the server's nodes")
+            }
+            _ if self.kind == "cluster_block_exception" && (self.says("no master") || self.says("not recovered")) => {
+                Error::release("sink.unavailable", message)
             }
             _ if self.kind == "cluster_block_exception" => Error::fix("sink.blocked", message)
                 .hint("writing to the index is blocked: set its index.blocks.* settings back"),
@@ -128,8 +137,17 @@ impl Fault {
             }
             _ if matches!(self.status, 401 | 403) => Error::fix("sink.refused", message)
                 .hint("check user, password or api_key of the connection, and that they may read, write and manage the index and vitrina-*"),
+            _ if self.is_foreign() => Error::fix("sink.foreign_answer", message)
+                .hint("no search server answers so: check the url of the connection, http or https and the path in it"),
             _ => Error::fix("sink.refused", message),
         }
+    }
+
+    fn told(&self, connection: &str) -> String {
+        let kind = if self.kind.is_empty() { String::new() } else { format!(" {}", self.kind) };
+        let reason = self.reason.as_deref().map(without_quotes).filter(|reason| !reason.is_empty());
+        let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+        format!("the search server {connection:?} answers {}{kind}{reason}", self.status)
     }
 }
 
@@ -199,6 +217,7 @@ mod tests {
             (409, "version_conflict_engine_exception", "[1]: version conflict", Judgement::Conflict),
             (413, "", "", Judgement::TooLarge),
             (502, "", "", Judgement::Again),
+            (400, "", "a text", Judgement::Row),
             (503, "unavailable_shards_exception", "", Judgement::Again),
             (401, "security_exception", "missing authentication credentials", Judgement::Stop),
         ] {

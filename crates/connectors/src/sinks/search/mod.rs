@@ -15,6 +15,7 @@ mod forget;
 mod indexes;
 mod inspect;
 mod load;
+mod lost;
 mod mapping;
 mod names;
 mod rollback;

@@ -1,0 +1,157 @@
+//! What stands between a runner and a search server in a company: certificates, passwords, keys, prefixes and limits.
+
+use secrecy::SecretString;
+use serde_json::json;
+use vitrina_core::{PipelineId, Status};
+use vitrina_testbed::{Front, SearchServer};
+
+use crate::shelf::Shelf;
+
+const PASSWORD: &str = "p@ss wörd/7%";
+
+impl Shelf {
+    /// Nothing that the product keeps or logs holds these words.
+    async fn nobody_has_read(&self, words: &[&str]) {
+        let kept = "select coalesce(string_agg(t, ' '), '') from (
+                      select r::text from etl.etl_runs r union all select a::text from etl.etl_attempts a
+                      union all select l::text from etl.etl_logs l) kept(t)";
+        let kept: String = self.stage.db.value(kept).await;
+        for word in words {
+            assert!(!kept.contains(word), "{word} is in {kept}");
+        }
+    }
+
+    async fn wrote_nothing(&self, id: PipelineId) {
+        assert_eq!(self.indexes.list().await, Vec::<String>::new());
+        assert_eq!(self.stage.status(id).await, Status::Failed);
+    }
+}
+
+#[tokio::test]
+async fn an_index_is_loaded_through_tls_a_password_and_a_prefix() {
+    for server in SearchServer::both().await {
+        let front = Front::before(&server).tls().basic("anna", PASSWORD).prefix("search").start().await;
+        let mut shelf = Shelf::new(&server, 50).await.at(&front.url_as("anna", PASSWORD));
+        shelf.ca = Some(front.ca());
+        let id = shelf.full(20).await;
+        shelf.succeed(id).await;
+        shelf.assert_true().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_whose_authority_nobody_knows_is_a_mistake_in_the_configuration() {
+    let server = SearchServer::opensearch().await;
+    let front = Front::before(&server).tls().start().await;
+    let shelf = Shelf::new(&server, 5).await.at(front.url());
+    let id = shelf.full(10).await;
+    let (code, message) = shelf.fail(id).await;
+    assert_eq!(code, "sink.certificate", "{message}");
+    assert!(message.contains("UnknownIssuer") && message.contains("`ca`"), "{message}");
+    shelf.wrote_nothing(id).await;
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_name_is_a_mistake_in_the_configuration() {
+    let server = SearchServer::opensearch().await;
+    let front = Front::before(&server).tls().start().await;
+    let mut shelf = Shelf::new(&server, 5).await.at(&front.url().replace("127.0.0.1", "localhost"));
+    shelf.ca = Some(front.ca());
+    let id = shelf.full(10).await;
+    let (code, message) = shelf.fail(id).await;
+    assert_eq!(code, "sink.certificate", "{message}");
+    assert!(message.contains("localhost"), "{message}");
+    shelf.wrote_nothing(id).await;
+}
+
+#[tokio::test]
+async fn tls_where_there_is_none_and_none_where_there_is_are_mistakes_in_the_configuration() {
+    let server = SearchServer::elasticsearch().await;
+    let front = Front::before(&server).tls().start().await;
+    let plain = front.url().replace("https:", "http:");
+    let encrypted = server.url().replace("http:", "https:");
+    for (url, expected) in [(plain, "sink.foreign_answer"), (encrypted, "sink.tls")] {
+        let shelf = Shelf::new(&server, 5).await.at(&url);
+        let id = shelf.full(10).await;
+        let (code, message) = shelf.fail(id).await;
+        assert_eq!(code, expected, "{message}");
+        assert!(message.contains("url"), "{message}");
+        shelf.wrote_nothing(id).await;
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_refused_and_told_to_nobody() {
+    let server = SearchServer::elasticsearch().await;
+    let front = Front::before(&server).basic("anna", PASSWORD).start().await;
+    let shelf = Shelf::new(&server, 5).await.at(&front.url_as("anna", "swordfish"));
+    let id = shelf.full(10).await;
+    let (code, message) = shelf.fail(id).await;
+    assert_eq!(code, "sink.refused");
+    assert!(message.contains("401") && message.contains("password"), "{message}");
+    assert!(!message.contains("swordfish") && !message.contains("anna"), "{message}");
+    shelf.nobody_has_read(&["swordfish", "anna", "c3dvcmRmaXNo"]).await;
+    shelf.wrote_nothing(id).await;
+    assert!(front.answered(401) > 0);
+}
+
+#[tokio::test]
+async fn a_key_opens_what_it_is_for_and_another_is_refused() {
+    let server = SearchServer::opensearch().await;
+    let front = Front::before(&server).tls().api_key("dml0cmluYTpzZWNyZXQ=").start().await;
+    let mut shelf = Shelf::new(&server, 5).await.at(front.url());
+    shelf.ca = Some(front.ca());
+    let id = shelf.full(10).await;
+    shelf.api_key = Some(SecretString::from("b3RoZXI6d3Jvbmc="));
+    let (code, message) = shelf.fail(id).await;
+    assert_eq!(code, "sink.refused");
+    assert!(message.contains("api_key"), "{message}");
+    shelf.nobody_has_read(&["b3RoZXI6d3Jvbmc"]).await;
+    shelf.api_key = Some(SecretString::from("dml0cmluYTpzZWNyZXQ="));
+    shelf.succeed(id).await;
+    shelf.assert_true().await;
+}
+
+#[tokio::test]
+async fn a_wrong_prefix_is_told_and_never_taken_for_an_empty_server() {
+    let server = SearchServer::elasticsearch().await;
+    let front = Front::before(&server).prefix("search").start().await;
+    let shelf = Shelf::new(&server, 5).await.at(&front.url().replace("/search", "/elsewhere"));
+    let id = shelf.full(10).await;
+    let (code, message) = shelf.fail(id).await;
+    assert_eq!(code, "sink.foreign_answer", "{message}");
+    assert!(message.contains("url"), "{message}");
+    shelf.wrote_nothing(id).await;
+}
+
+#[tokio::test]
+async fn bulks_are_halved_until_the_proxy_takes_them_and_a_row_that_never_fits_is_a_reject() {
+    let server = SearchServer::opensearch().await;
+    let front = Front::before(&server).largest_body(20_000).start().await;
+    let shelf = Shelf::new(&server, 500).await.at(front.url());
+    shelf.stage.db.execute("update content.film set title = repeat('x', 30000) where id = 77").await;
+    let id = shelf.pipeline(json!({"batch_size": 500, "reject_limit": 1})).await;
+    let run = shelf.succeed(id).await;
+    assert_eq!((run.rows_written, run.rows_rejected), (499, 1));
+    assert_eq!(shelf.stage.rejects().await, [("row.too_large".to_owned(), "[\"77\"]".to_owned())]);
+    assert!(front.answered(413) >= 3, "{}", front.answered(413));
+    assert_eq!(shelf.documents().await.len(), 499);
+}
+
+#[tokio::test]
+async fn a_proxy_without_its_server_gives_the_pipeline_back_which_goes_on_later() {
+    let mut server = SearchServer::own_opensearch().await;
+    let front = Front::before(&server).start().await;
+    let shelf = Shelf::new(&server, 100).await.at(front.url());
+    let id = shelf.full(20).await;
+    server.kill();
+    let (code, message) = shelf.given_back(id).await;
+    assert_eq!(code, "sink.unavailable", "{message}");
+    assert!(message.contains("502"), "{message}");
+    server.start().await;
+    let (mut runner, _stop) = shelf.stage.start(shelf.patient());
+    shelf.hurry().await;
+    shelf.stage.reaches(id, Status::Idle).await;
+    runner.abort_all();
+    shelf.assert_true().await;
+}
