@@ -56,6 +56,20 @@ impl Connection {
     pub fn trusting(self, api_key: Option<SecretString>, ca: Option<PathBuf>) -> Self {
         Self { api_key, ca, ..self }
     }
+
+    /// Leads to a search server, and not to a Postgres.
+    pub fn is_search(&self) -> bool {
+        let url = self.url.expose_secret();
+        url.starts_with("http://") || url.starts_with("https://")
+    }
+
+    /// Errs where it does not work.
+    async fn probe(&self) -> Result<()> {
+        match self.is_search() {
+            true => search::tested::greet(self).await.map(drop),
+            false => Session::open(self, End::Sink, "vitrina/probe").await.map(drop),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -80,14 +94,10 @@ impl Connections {
         Self(self.0.iter().map(new).collect())
     }
 
-    /// Tries every Postgres connection once; answers what each of them says, `None` for nothing wrong.
+    /// Tries every connection once; answers what each of them says, `None` for nothing wrong.
     pub async fn probe(&self) -> BTreeMap<String, Option<Error>> {
-        let postgres =
-            self.0.values().filter(|connection| connection.url.expose_secret().starts_with("postgres"));
-        let probes = postgres.map(async |connection| {
-            let opened = Session::open(connection, End::Sink, "vitrina/probe").await;
-            (connection.name.clone(), opened.err())
-        });
+        let probes =
+            self.0.values().map(async |connection| (connection.name.clone(), connection.probe().await.err()));
         futures_util::future::join_all(probes).await.into_iter().collect()
     }
 

@@ -7,6 +7,7 @@ use vitrina_core::Result;
 
 use crate::Connection;
 use crate::connection::{End, Session};
+use crate::sinks::search;
 
 /// What was found at a connection.
 #[derive(Debug, Clone)]
@@ -14,8 +15,10 @@ pub struct Tested {
     pub connected_in: Duration,
     /// What answers there.
     pub server: String,
-    /// Statements that an administrator runs.
+    /// Statements that an administrator runs, or rights at a search server.
     pub missing_grants: Vec<String>,
+    /// How rights were found out where the server does not tell them.
+    pub tried: Option<String>,
 }
 
 /// Relations of the schemas, and the schemas themselves, on which the login lacks a right.
@@ -31,8 +34,12 @@ select format('grant %s on table %I.%I to %I', lower(w.rights), n.nspname, c.rel
  order by 1";
 
 impl Connection {
-    /// Opens a session and looks at the rights in these schemas: to write for marts, else to read.
+    /// Opens a session and looks at the rights in these schemas: to write for marts, else to read. Of a search server, at
+    /// those that loads need, on indexes of these patterns too.
     pub async fn test(&self, schemas: &[String], marts: bool) -> Result<Tested> {
+        if self.is_search() {
+            return search::tested::test(self, schemas).await;
+        }
         let begun = Instant::now();
         let end = if marts { End::Sink } else { End::Source };
         let session = Session::open(self, end, "vitrina/test").await?;
@@ -47,6 +54,6 @@ impl Connection {
         let schemas: Vec<&str> = schemas.iter().map(String::as_str).collect();
         let lacking = session.client.query(LACKING, &[&schemas, &rights]).await.map_err(explain)?;
         let missing_grants = lacking.iter().map(|row: &Row| row.get(0)).collect();
-        Ok(Tested { connected_in, server: server.get(0), missing_grants })
+        Ok(Tested { connected_in, server: server.get(0), missing_grants, tried: None })
     }
 }

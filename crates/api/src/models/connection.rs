@@ -28,13 +28,16 @@ pub(crate) struct ConnectionTest {
     pub(crate) ok: bool,
     /// The runner that looked.
     pub(crate) runner: String,
-    /// How long opening a session took.
+    /// How long opening a session took, or the first answer.
     pub(crate) connect_ms: Option<u64>,
     /// What answered.
     #[schema(example = "PostgreSQL 15.8")]
     pub(crate) server: Option<String>,
     /// What does not work; null where all does.
     pub(crate) problem: Option<String>,
-    /// Statements that an administrator runs to give what is missing.
+    /// Statements that an administrator runs to give what is missing; at a search server, the rights that are missing.
     pub(crate) missing_grants: Vec<String>,
+    /// How rights were found out, where a server does not tell them.
+    #[serde(default)]
+    pub(crate) tried: Option<String>,
 }

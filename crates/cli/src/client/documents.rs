@@ -107,6 +107,8 @@ pub(crate) struct ConnectionTest {
     pub(crate) server: Option<String>,
     pub(crate) problem: Option<String>,
     pub(crate) missing_grants: Vec<String>,
+    #[serde(default)]
+    pub(crate) tried: Option<String>,
 }
 
 /// A page of rejects, and all reasons there are.

@@ -18,7 +18,7 @@ pub(crate) struct Args {
 enum Command {
     /// Connections, without their secrets
     List,
-    /// Let a runner open a session and look at the rights of its login
+    /// Let a runner open a session, or call a search server, and look at the rights of its login
     Test { name: String },
 }
 
@@ -60,7 +60,7 @@ fn row(connection: &Connection) -> [String; 4] {
 }
 
 fn text(name: &str, tested: &ConnectionTest) -> String {
-    let ConnectionTest { runner, connect_ms, server, problem, missing_grants, .. } = tested;
+    let ConnectionTest { runner, connect_ms, server, problem, missing_grants, tried, .. } = tested;
     let mut text = match (server, connect_ms) {
         (Some(server), Some(ms)) => format!("{name}: {server}, reached by {runner} in {ms} ms"),
         _ => format!("{name}: looked at by {runner}"),
@@ -68,6 +68,11 @@ fn text(name: &str, tested: &ConnectionTest) -> String {
     if let Some(problem) = problem {
         text += &format!("\n{problem}");
     }
-    missing_grants.iter().for_each(|grant| text += &format!("\n{grant};"));
+    for missing in missing_grants {
+        // Only statements end so.
+        let end = if missing.starts_with("grant ") { ";" } else { "" };
+        text += &format!("\n{missing}{end}");
+    }
+    tried.iter().for_each(|tried| text += &format!("\n{tried}"));
     text
 }

@@ -54,6 +54,9 @@ pub(crate) async fn run(_: &Args, context: &Context) -> Result<Exit> {
         check_source(&name, &source, &mut report).await;
     }
     check_marts(&settings, installation, &mut report).await;
+    for connection in services::connections(&settings).0.values().filter(|known| known.is_search()) {
+        check_search(connection, &mut report).await;
+    }
     check_services(&settings, &mut report).await?;
     check_postgres(&mut report);
     context.output.show(&report.checks, || report.text());
@@ -200,6 +203,26 @@ async fn may_stage(session: &mut PgConnection) -> sqlx::Result<bool> {
     let query = "select case when to_regnamespace('vitrina') is null then has_database_privilege(current_database(), 'create')
                              else has_schema_privilege('vitrina', 'create') end";
     sqlx::query_scalar(query).fetch_one(session).await
+}
+
+/// The same as a runner finds out: `vitrina conn test`.
+async fn check_search(connection: &vitrina_connectors::Connection, report: &mut Report) {
+    let check = format!("search server {}", connection.name);
+    let tested = match connection.test(&[], false).await {
+        Ok(tested) => tested,
+        Err(error) => return report.fail(&check, &error.to_string()),
+    };
+    report.add(Verdict::Ok, &check, &format!("{} answers", tested.server));
+    match tested.missing_grants.as_slice() {
+        [] => report.add(Verdict::Ok, &check, "its login may make, fill and exchange indexes"),
+        missing => {
+            let missing = missing.join("; ");
+            report.fail(
+                &check,
+                &format!("its login lacks {missing}\nhint: give it these rights, or another login"),
+            );
+        }
+    }
 }
 
 /// A connection may well be served by a process that is not running yet.

@@ -1,7 +1,7 @@
 //! Configuration as code through the binary: validate, plan, diff, apply, export.
 
 use serde_json::Value;
-use vitrina_testbed::Database;
+use vitrina_testbed::{Database, SearchServer};
 
 use super::{Running, Vitrina, text, vitrina};
 
@@ -167,6 +167,20 @@ async fn connections_are_listed_without_secrets_and_tested_by_a_runner() {
     assert!(tested.starts_with("cinema: PostgreSQL ") && tested.contains(", reached by "), "{tested}");
     let error = place.vitrina(&["conn", "test", "nowhere"], FILMS, SQL).refuses(2);
     assert!(error.contains("`vitrina conn list`"), "{error}");
+}
+
+#[tokio::test]
+async fn a_search_connection_is_tested_by_a_runner_too() {
+    let db = Database::fresh().await;
+    let server = SearchServer::opensearch().await;
+    with_database(vitrina(&["migrate"]), &db).ends(0);
+    let up = with_database(vitrina(&["up", "--listen", "127.0.0.1:0"]), &db);
+    let mut up = up.variable("OPENSEARCH_URL", server.url()).start();
+    let api = format!("http://{}", up.is_up());
+    let ask = |arguments: &[&str]| vitrina(arguments).variable("VITRINA_API_URL", &api);
+    let tested = ask(&["conn", "test", "search"]).ends(0);
+    assert!(tested.starts_with("search: OpenSearch 2.") && tested.contains(", reached by "), "{tested}");
+    assert!(tested.contains("\nthe server does not tell rights; tried on index vitrina-trial-"), "{tested}");
 }
 
 #[tokio::test]

@@ -3,7 +3,8 @@
 use std::net::TcpListener;
 
 use rstest::rstest;
-use vitrina_testbed::Database;
+use serde_json::json;
+use vitrina_testbed::{Database, Fault, FaultProxy, SearchServer};
 
 use super::{Vitrina, vitrina};
 
@@ -112,4 +113,31 @@ async fn doctor_finds_a_source_login_that_may_write_and_a_missing_schema() {
     assert!(report.contains("warn  API: cannot reach the API at http://127.0.0.1:1/"), "{report}");
     assert!(report.contains("warn  runners: none is alive"), "{report}");
     assert!(report.contains("ok    marts: they are in the meta-store's database"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_tells_which_search_server_answers_and_what_its_login_lacks() {
+    let db = Database::fresh().await;
+    on(&db, &["migrate"]).ends(0);
+    let doctor = |url: &str| {
+        let doctor = on(&db, &["doctor"]).variable("VITRINA_CONNECTIONS_SEARCH_URL", url);
+        doctor.variable("VITRINA_API_URL", "http://127.0.0.1:1")
+    };
+    let server = SearchServer::opensearch().await;
+    let proxy = FaultProxy::before(&server).await;
+    let report = doctor(proxy.url()).ends(0);
+    assert!(report.contains("ok    search server search: OpenSearch 2."), "{report}");
+    assert!(report.contains("ok    search server search: its login may make"), "{report}");
+    let refusal = json!({"error": {"type": "security_exception", "reason": "no permissions"}, "status": 403});
+    proxy.play(1, "PUT /vitrina-trial", Fault::Answer(403, refusal));
+    let report = doctor(proxy.url()).ends(4);
+    assert!(
+        report.contains("FAIL  search server search: its login lacks create_index on vitrina-*"),
+        "{report}"
+    );
+    let report = doctor("http://127.0.0.1:1").ends(4);
+    assert!(
+        report.contains("FAIL  search server search: the search connection \"search\" is lost"),
+        "{report}"
+    );
 }

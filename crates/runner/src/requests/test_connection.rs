@@ -16,17 +16,19 @@ pub(super) async fn answer(desk: &Desk, payload: &Value) -> Result<Value> {
     let connection = desk.settings.connections.get(&connection)?;
     let runner = &desk.settings.name;
     let marts = connection.name == "marts";
-    let schemas = match marts {
-        true => written_schemas(&desk.settings.allowed_targets.0),
+    let allowed = &desk.settings.allowed_targets.0;
+    let names = match marts {
+        _ if connection.is_search() => written_indexes(allowed),
+        true => written_schemas(allowed),
         false => connection.allowed_schemas.clone(),
     };
-    Ok(match connection.test(&schemas, marts).await {
+    Ok(match connection.test(&names, marts).await {
         Ok(tested) => json!({"ok": tested.missing_grants.is_empty(), "runner": runner,
             "connect_ms": u64::try_from(tested.connected_in.as_millis()).unwrap_or(u64::MAX), "server": tested.server,
             "problem": (!tested.missing_grants.is_empty()).then_some("the login lacks rights"),
-            "missing_grants": tested.missing_grants}),
+            "missing_grants": tested.missing_grants, "tried": tested.tried}),
         Err(error) => json!({"ok": false, "runner": runner, "connect_ms": null, "server": null,
-            "problem": error.to_string(), "missing_grants": []}),
+            "problem": error.to_string(), "missing_grants": [], "tried": null}),
     })
 }
 
@@ -38,4 +40,10 @@ fn written_schemas(allowed: &[String]) -> Vec<String> {
     schemas.sort();
     schemas.dedup();
     schemas
+}
+
+/// The indexes of `es:films*` and its like. Of `es:*` nobody has all.
+fn written_indexes(allowed: &[String]) -> Vec<String> {
+    let patterns = allowed.iter().filter_map(|pattern| pattern.strip_prefix("es:"));
+    patterns.filter(|pattern| *pattern != "*").map(str::to_owned).collect()
 }

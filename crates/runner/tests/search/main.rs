@@ -14,4 +14,5 @@ mod refusals;
 mod rollbacks;
 mod shelf;
 mod storms;
+mod tested;
 mod updates;

@@ -101,6 +101,11 @@ impl Client {
         })
     }
 
+    /// Of its connection.
+    pub(super) fn name(&self) -> &str {
+        &self.connection
+    }
+
     /// Reads, or does what is as good done twice: made again while the server is busy or does not answer.
     pub(super) async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Reply> {
         let mut waits = AGAIN.into_iter();
@@ -128,6 +133,11 @@ impl Client {
             }
         })
         .await
+    }
+
+    /// Who is there? Whoever asks does not wait for long.
+    pub(super) async fn hello(&self) -> Result<Reply> {
+        self.send(CONNECT_TIMEOUT, |client| client.request(&Method::GET, "")).await
     }
 
     pub(super) async fn bulk(&self, path: &str, body: &Packed) -> Result<Reply> {

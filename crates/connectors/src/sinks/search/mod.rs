@@ -19,6 +19,7 @@ mod lost;
 mod mapping;
 mod names;
 mod rollback;
+pub(crate) mod tested;
 mod upsert;
 mod values;
 mod vanish;
