@@ -14,5 +14,6 @@ mod refusals;
 mod rollbacks;
 mod shelf;
 mod storms;
+mod templates;
 mod tested;
 mod updates;

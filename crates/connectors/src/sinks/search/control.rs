@@ -9,6 +9,7 @@ use uuid::Uuid;
 use vitrina_core::{Checkpoint, Error, LeaseToken, PipelineId, Result};
 
 use super::client::Client;
+use super::indexes;
 use super::names::CONTROL;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,7 +128,7 @@ impl Controls {
             "settings": {"index": {"hidden": true, "number_of_shards": 1, "auto_expand_replicas": "0-1"}},
             "mappings": {"dynamic": false, "properties": {}},
         });
-        create(&self.client, CONTROL, &body).await.map(drop)
+        create_alone(&self.client, CONTROL, &body).await
     }
 }
 
@@ -146,6 +147,14 @@ pub(super) async fn create(client: &Client, name: &str, body: &Value) -> Result<
         None => Ok(true),
         Some(fault) if fault.is_already_there() => Ok(false),
         Some(fault) => Err(client.stop(fault)),
+    }
+}
+
+/// The same for one that no readers may see by a template's doing: neither half of it nor what is not for them.
+pub(super) async fn create_alone(client: &Client, name: &str, body: &Value) -> Result<()> {
+    match create(client, name, body).await? {
+        true => indexes::require_alone(client, name, None).await,
+        false => Ok(()),
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use vitrina_core::{Error, Lease, Result};
 
 use super::client::Client;
-use super::control::{Control, Controls, Held, create};
+use super::control::{Control, Controls, Held, create_alone};
 use super::indexes::{self, Standing};
 use super::names::Names;
 
@@ -93,7 +93,7 @@ impl Fence {
         let marker = self.names.marker(&self.lease);
         let hidden =
             json!({"settings": {"index": {"hidden": true, "number_of_shards": 1, "number_of_replicas": 0}}});
-        create(&self.client, &marker, &hidden).await?;
+        create_alone(&self.client, &marker, &hidden).await?;
         self.confirm().await?;
         Ok(marker)
     }

@@ -92,7 +92,7 @@ impl SearchSink {
             json!({"settings": mapping::settings(&self.target, true), "mappings": self.mapping()?});
         body["aliases"] = json!({&door: {"is_hidden": true}});
         control::create(&self.client, &index, &body).await?;
-        indexes::require_alone(&self.client, &index, &door).await
+        indexes::require_alone(&self.client, &index, Some(&door)).await
     }
 
     /// What has the name and is not Vitrina's is replaced with consent only.

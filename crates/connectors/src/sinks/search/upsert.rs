@@ -156,7 +156,7 @@ impl SearchSink {
         };
         let mapping = mapping::mapping(&self.target, &batch.rows.schema(), &self.exact);
         let body = json!({"settings": mapping::settings(&self.target, false), "mappings": mapping});
-        control::create(&self.client, &physical, &body).await?;
+        control::create_alone(&self.client, &physical, &body).await?;
         let door = self.door()?;
         let (index, wanted) = (self.names.index.clone(), physical.clone());
         let fence = self.fence_mut()?;
