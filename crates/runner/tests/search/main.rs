@@ -14,6 +14,7 @@ mod refusals;
 mod rollbacks;
 mod shelf;
 mod storms;
+mod stress;
 mod templates;
 mod tested;
 mod updates;
