@@ -188,6 +188,14 @@ struct Done {
     error: Option<Fault>,
 }
 
+/// Operations that were refused for now.
+#[derive(Debug, Default)]
+struct Again {
+    places: Vec<usize>,
+    /// What was said of one of them.
+    why: Option<Fault>,
+}
+
 /// A part of the operations on its way.
 struct Part<'a> {
     operations: &'a Operations,
@@ -244,9 +252,9 @@ impl Bulk<'_> {
                     None => {
                         let before = pending.len();
                         let answer: Answer = self.client.read(&reply)?;
-                        pending = part
-                            .judge(&pending, answer, &mut sent)
-                            .map_err(|fault| self.client.stop(fault))?;
+                        let again = part.judge(&pending, answer, &mut sent);
+                        let again = again.map_err(|fault| self.client.stop(fault))?;
+                        pending = again.places;
                         if pending.is_empty() {
                             self.grow();
                             return Ok(sent);
@@ -254,7 +262,10 @@ impl Bulk<'_> {
                         if pending.len() < before {
                             waits = WAITS.into_iter();
                         }
-                        Error::retry("sink.busy", "the search server takes no more for now")
+                        match again.why {
+                            Some(fault) => self.client.stop(fault),
+                            None => Error::retry("sink.busy", "the search server has answered in part only"),
+                        }
                     }
                     Some(fault) => match fault.judge() {
                         Judgement::Again => self.client.stop(fault),
@@ -338,11 +349,11 @@ impl Part<'_> {
     }
 
     /// Notes what is done; answers what is to be sent again, or the first refusal that stops everything.
-    fn judge(&self, places: &[usize], answer: Answer, sent: &mut Sent) -> Result<Vec<usize>, Fault> {
-        let mut again = Vec::new();
+    fn judge(&self, places: &[usize], answer: Answer, sent: &mut Sent) -> Result<Again, Fault> {
+        let mut again = Again::default();
         if answer.items.len() != places.len() {
             // An answer that was cut says nothing.
-            return Ok(places.to_vec());
+            return Ok(Again { places: places.to_vec(), why: None });
         }
         for (place, Item { done }) in places.iter().zip(answer.items) {
             let operation = &self.operations.list[*place];
@@ -357,7 +368,10 @@ impl Part<'_> {
             };
             let fault = fault.with_status(done.status);
             match fault.judge() {
-                Judgement::Again | Judgement::TooLarge => again.push(*place),
+                Judgement::Again | Judgement::TooLarge => {
+                    again.places.push(*place);
+                    again.why = Some(fault);
+                }
                 Judgement::Conflict => sent.conflicts.push((*place, fault.current_version())),
                 Judgement::Row if operation.row.is_some() => sent.refused.push((*place, fault)),
                 // Nothing is there whose fields could be taken away.
@@ -424,6 +438,20 @@ mod tests {
         let body = Bytes::from(std::mem::take(&mut operations.body));
         let part = Part { operations: &operations, body: &body };
         let again = part.judge(&[0, 1], Answer { items: Vec::new() }, &mut Sent::default()).unwrap();
-        assert_eq!(again, [0, 1]);
+        assert_eq!(again.places, [0, 1]);
+    }
+
+    #[test]
+    fn documents_whose_shard_is_away_are_sent_again_and_told_as_an_outage() {
+        let mut operations = operations();
+        let body = Bytes::from(std::mem::take(&mut operations.body));
+        let part = Part { operations: &operations, body: &body };
+        let away = r#"{"status": 503, "error": {"type": "unavailable_shards_exception", "reason": "primary shard is not active"}}"#;
+        let answer = format!(r#"{{"items": [{{"index": {{"status": 201}}}}, {{"index": {away}}}]}}"#);
+        let mut sent = Sent::default();
+        let again = part.judge(&[0, 1], serde_json::from_str(&answer).unwrap(), &mut sent).unwrap();
+        assert_eq!((again.places, sent.created), (vec![1], 1));
+        let error = again.why.unwrap().into_error("search");
+        assert_eq!((error.code, error.remedy), ("sink.unavailable", Remedy::Release));
     }
 }
