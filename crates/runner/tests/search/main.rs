@@ -10,6 +10,7 @@ mod fences;
 mod inspections;
 mod lines;
 mod loads;
+mod newer;
 mod refusals;
 mod rollbacks;
 mod shelf;
