@@ -26,7 +26,7 @@ fn disagreement(error: &reqwest::Error) -> Option<&rustls::Error> {
     let mut cause = StdError::source(error);
     while let Some(this) = cause {
         if let Some(told) = this.downcast_ref::<rustls::Error>() {
-            return Some(told);
+            return Some(told).filter(|told| is_lasting(told));
         }
         let wrapped = this.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         cause = match wrapped {
@@ -35,6 +35,18 @@ fn disagreement(error: &reqwest::Error) -> Option<&rustls::Error> {
         };
     }
     None
+}
+
+/// Others may come of a server that is just being stopped.
+fn is_lasting(told: &rustls::Error) -> bool {
+    use rustls::{AlertDescription, Error as Told};
+    match told {
+        Told::AlertReceived(alert) => {
+            !matches!(alert, AlertDescription::InternalError | AlertDescription::CloseNotify)
+        }
+        Told::InvalidCertificate(_) | Told::InvalidMessage(_) | Told::PeerIncompatible(_) => true,
+        _ => false,
+    }
 }
 
 fn refuse(connection: &str, disagreement: &rustls::Error) -> Error {
