@@ -1,5 +1,8 @@
 //! What stands between a runner and a search server in a company: certificates, passwords, keys, prefixes and limits.
 
+use std::io;
+use std::sync::{Arc, Mutex};
+
 use secrecy::SecretString;
 use serde_json::json;
 use vitrina_core::{PipelineId, Status};
@@ -9,15 +12,44 @@ use crate::shelf::Shelf;
 
 const PASSWORD: &str = "p@ss wörd/7%";
 
+/// All that is logged on this thread, to the last detail of the HTTP client.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn listen(&self) -> tracing::subscriber::DefaultGuard {
+        let log = self.clone();
+        let logger = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false);
+        tracing::subscriber::set_default(logger.with_writer(move || log.clone()).finish())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl Shelf {
-    /// Nothing that the product keeps or logs holds these words.
-    async fn nobody_has_read(&self, words: &[&str]) {
+    /// Neither what the product keeps nor what is logged holds these words.
+    async fn nobody_has_read(&self, words: &[&str], log: &Log) {
         let kept = "select coalesce(string_agg(t, ' '), '') from (
-                      select r::text from etl.etl_runs r union all select a::text from etl.etl_attempts a
-                      union all select l::text from etl.etl_logs l) kept(t)";
+                      select r::text from etl.etl_runs r union all select a::text from etl.etl_attempts a) kept(t)";
         let kept: String = self.stage.db.value(kept).await;
+        let logged = log.text();
+        assert!(logged.contains("401"), "the log was heard");
         for word in words {
             assert!(!kept.contains(word), "{word} is in {kept}");
+            let line = logged.lines().find(|line| line.contains(word));
+            assert_eq!(line, None, "{word}");
         }
     }
 
@@ -86,11 +118,14 @@ async fn a_wrong_password_is_refused_and_told_to_nobody() {
     let front = Front::before(&server).basic("anna", PASSWORD).start().await;
     let shelf = Shelf::new(&server, 5).await.at(&front.url_as("anna", "swordfish"));
     let id = shelf.full(10).await;
+    let log = Log::default();
+    let ear = log.listen();
     let (code, message) = shelf.fail(id).await;
+    drop(ear);
     assert_eq!(code, "sink.refused");
     assert!(message.contains("401") && message.contains("password"), "{message}");
     assert!(!message.contains("swordfish") && !message.contains("anna"), "{message}");
-    shelf.nobody_has_read(&["swordfish", "anna", "c3dvcmRmaXNo"]).await;
+    shelf.nobody_has_read(&["swordfish", "anna:", "YW5uYTpzd29yZGZpc2g"], &log).await;
     shelf.wrote_nothing(id).await;
     assert!(front.answered(401) > 0);
 }
@@ -103,10 +138,13 @@ async fn a_key_opens_what_it_is_for_and_another_is_refused() {
     shelf.ca = Some(front.ca());
     let id = shelf.full(10).await;
     shelf.api_key = Some(SecretString::from("b3RoZXI6d3Jvbmc="));
+    let log = Log::default();
+    let ear = log.listen();
     let (code, message) = shelf.fail(id).await;
+    drop(ear);
     assert_eq!(code, "sink.refused");
     assert!(message.contains("api_key"), "{message}");
-    shelf.nobody_has_read(&["b3RoZXI6d3Jvbmc"]).await;
+    shelf.nobody_has_read(&["b3RoZXI6d3Jvbmc"], &log).await;
     shelf.api_key = Some(SecretString::from("dml0cmluYTpzZWNyZXQ="));
     shelf.succeed(id).await;
     shelf.assert_true().await;
