@@ -1,4 +1,4 @@
-//! Bulks: operations by the bytes they take, a few under way at a time, each item judged by itself. What may pass is sent
+//! Bulks: operations by the bytes they take, each item judged by itself. What may pass is sent
 //! again as it was, later and in smaller parts; versions make that safe.
 
 use std::io::Write;
@@ -8,22 +8,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use serde::Deserialize;
 use vitrina_core::{Error, Remedy, Result};
 
 use super::client::{Client, Packed};
 use super::fault::{Fault, Judgement};
-use super::values::Unwritable;
+use super::operations::{Action, Operations};
 
 /// What both servers like best lies below.
 pub(super) const LARGEST: usize = 8 << 20;
 const SMALLEST: usize = 64 << 10;
-/// Bulks under way at a time: while a server works on one, the next is on its way.
-const UNDER_WAY: usize = 2;
-/// Less than this is not worth a bulk of its own.
-const WORTH_SPLITTING: usize = 512 << 10;
 /// Less than this travels as it is. What is more costs a server less to take compressed, even from next door.
 const WORTH_COMPRESSING: usize = 16 << 10;
 /// Waits before what was refused for now is sent again; progress starts them anew.
@@ -31,113 +27,6 @@ const WAITS: [u64; 11] = [50, 100, 200, 400, 800, 1600, 3000, 5000, 8000, 12_000
 /// Only what is looked at; the answer to a bulk may else be as long as the bulk.
 const ANSWER: &str =
     "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.type";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Action {
-    Index,
-    Delete,
-    Update,
-}
-
-#[derive(Debug)]
-struct Operation {
-    start: usize,
-    end: usize,
-    action: Action,
-    id: String,
-    /// The row it was made of.
-    row: Option<usize>,
-}
-
-/// What is to be done to documents, each of them once.
-#[derive(Debug, Default)]
-pub(super) struct Operations {
-    body: Vec<u8>,
-    list: Vec<Operation>,
-}
-
-impl Operations {
-    pub(super) fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.body.len() as u64
-    }
-
-    pub(super) fn id(&self, place: usize) -> &str {
-        &self.list[place].id
-    }
-
-    pub(super) fn row(&self, place: usize) -> Option<usize> {
-        self.list[place].row
-    }
-
-    /// The whole document, unless a newer version of it is there.
-    pub(super) fn index(
-        &mut self,
-        id: String,
-        version: i64,
-        row: Option<usize>,
-        document: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
-    ) -> Result<(), Unwritable> {
-        self.add(Action::Index, id, Some(version), row, document)
-    }
-
-    pub(super) fn delete(&mut self, id: String, version: i64) {
-        let nothing = |_: &mut Vec<u8>| Ok(());
-        let _ = self.add(Action::Delete, id, Some(version), None, nothing);
-    }
-
-    /// These fields of the document; `create` where it is not there yet.
-    pub(super) fn update(
-        &mut self,
-        id: String,
-        row: Option<usize>,
-        create: bool,
-        fields: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
-    ) -> Result<(), Unwritable> {
-        self.add(Action::Update, id, None, row, |out| {
-            out.extend_from_slice(b"{\"doc\":");
-            fields(out)?;
-            out.extend_from_slice(if create { b",\"doc_as_upsert\":true}" } else { b"}" });
-            Ok(())
-        })
-    }
-
-    fn add(
-        &mut self,
-        action: Action,
-        id: String,
-        version: Option<i64>,
-        row: Option<usize>,
-        document: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
-    ) -> Result<(), Unwritable> {
-        let start = self.body.len();
-        let name = match action {
-            Action::Index => "index",
-            Action::Delete => "delete",
-            Action::Update => "update",
-        };
-        drop(write!(self.body, "{{\"{name}\":{{\"_id\":"));
-        drop(serde_json::to_writer(&mut self.body, &id));
-        match version {
-            Some(version) => {
-                drop(writeln!(self.body, ",\"version\":{version},\"version_type\":\"external\"}}}}"));
-            }
-            None => self.body.extend_from_slice(b"}}\n"),
-        }
-        if let Err(reason) = document(&mut self.body) {
-            self.body.truncate(start);
-            return Err(reason);
-        }
-        if action != Action::Delete {
-            self.body.push(b'\n');
-        }
-        self.list.push(Operation { start, end: self.body.len(), action, id, row });
-        Ok(())
-    }
-}
 
 /// What became of operations.
 #[derive(Debug, Default)]
@@ -206,18 +95,11 @@ impl Bulk<'_> {
     pub(super) async fn send(&self, mut operations: Operations) -> Result<(Operations, Sent)> {
         let body = Bytes::from(std::mem::take(&mut operations.body));
         let part = Part { operations: &operations, body: &body };
-        let parts = part.split((0..operations.list.len()).collect(), self.size(body.len()));
-        let sending = parts.into_iter().map(|places| self.part(&part, places));
-        let sent = futures_util::stream::iter(sending)
-            .buffer_unordered(UNDER_WAY)
-            .try_fold(Sent::default(), |sent, more| std::future::ready(Ok(sent.and(more))))
-            .await?;
+        let mut sent = Sent::default();
+        for places in part.split((0..operations.list.len()).collect(), self.limit()) {
+            sent = sent.and(self.part(&part, places).await?);
+        }
         Ok((operations, sent))
-    }
-
-    /// Enough parts to keep the server busy, none larger than it takes.
-    fn size(&self, bytes: usize) -> usize {
-        bytes.div_ceil(UNDER_WAY).max(WORTH_SPLITTING).min(self.limit())
     }
 
     fn limit(&self) -> usize {
@@ -395,31 +277,8 @@ fn jittered(millis: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use super::super::operations::tests::operations;
     use super::*;
-
-    fn operations() -> Operations {
-        let mut operations = Operations::default();
-        for number in 0..4 {
-            let document = |out: &mut Vec<u8>| {
-                out.extend_from_slice(b"{\"a\":1}");
-                Ok(())
-            };
-            operations.index(number.to_string(), 5, Some(number), document).unwrap();
-        }
-        operations.delete("9".to_owned(), 6);
-        operations
-    }
-
-    #[test]
-    fn an_operation_is_a_line_or_two_and_a_row_that_cannot_be_written_leaves_none() {
-        let mut operations = operations();
-        assert_eq!(operations.index("x".to_owned(), 5, None, |_| Err("no")), Err("no"));
-        let body = String::from_utf8(operations.body.clone()).unwrap();
-        let lines: Vec<&str> = body.lines().collect();
-        assert_eq!(lines.len(), 9);
-        assert_eq!(lines[0], r#"{"index":{"_id":"0","version":5,"version_type":"external"}}"#);
-        assert_eq!(lines[8], r#"{"delete":{"_id":"9","version":6,"version_type":"external"}}"#);
-    }
 
     #[test]
     fn parts_hold_every_operation_once_and_no_more_bytes_than_they_may() {

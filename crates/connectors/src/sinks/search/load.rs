@@ -9,12 +9,14 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use vitrina_core::{Batch, Checkpoint, Commit, Entry, Error, Load, LoadPath, Outcome, Result};
 
-use super::bulk::{Bulk, Operations};
+use super::bulk::Bulk;
 use super::control::{self, Control, Previous, encoded};
 use super::fence::Fence;
 use super::indexes::{self, Standing};
 use super::names::Names;
+use super::operations::Operations;
 use super::rollback::established;
+use super::upsert::Route;
 use super::{SearchSink, mapping, versions};
 use crate::sinks::deletes;
 
@@ -47,10 +49,9 @@ impl SearchSink {
         outcome.close_others = batch.ends_pass();
         let index = self.names.physical(load.id);
         let door = self.names.load_door(self.fence()?.held.control.token, load.id);
-        let version = versions::draw(commit.lease.token)?;
-        let rows = self.distinct(batch, outcome)?;
-        let operations = self.operations(&rows, version, outcome)?;
-        self.send(&door, &index, version, operations, &rows, outcome).await?;
+        let (rows, ids) = self.distinct(batch, outcome)?;
+        let route = Route { door: &door, index: &index, version: versions::draw(commit.lease.token)? };
+        self.send(&route, &rows, &ids, outcome).await?;
         load.rows += outcome.counts.written();
         self.hold_rejects(commit, outcome).await?;
         if batch.ends_pass() {

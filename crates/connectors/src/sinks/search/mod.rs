@@ -18,6 +18,7 @@ mod load;
 mod lost;
 mod mapping;
 mod names;
+mod operations;
 mod rollback;
 pub(crate) mod tested;
 mod upsert;

@@ -1,16 +1,40 @@
 //! A batch into the index that readers see: its documents, and deletes of what has vanished.
 
+use std::ops::Range;
+
 use arrow_array::RecordBatch;
+use futures_util::StreamExt;
 use serde_json::json;
 use uuid::Uuid;
-use vitrina_core::{Batch, Checkpoint, Commit, Error, LoadPath, Outcome, Result};
+use vitrina_core::{Batch, Checkpoint, Commit, Counts, Error, LoadPath, Outcome, Reject, Result};
 
-use super::bulk::{Bulk, Operations, Sent};
+use super::bulk::{Bulk, Sent};
 use super::document::{Documents, id_of_row};
+use super::operations::Operations;
 use super::versions::{self, Rival};
 use super::{SearchSink, control, indexes, mapping};
-use crate::rejects::{reject, without_null_keys};
+use crate::rejects::{keep, reject, without_null_keys};
 use crate::sinks::duplicates;
+
+/// Bulks under way at a time: while the server works on one, the next is made and sent.
+const UNDER_WAY: usize = 2;
+/// Rows that make a bulk, by the memory they take here.
+const BULK: usize = 1 << 20;
+
+/// Where documents go, and as which version.
+#[derive(Debug)]
+pub(super) struct Route<'a> {
+    pub(super) door: &'a str,
+    pub(super) index: &'a str,
+    pub(super) version: i64,
+}
+
+/// What became of a part of a batch.
+#[derive(Debug, Default)]
+struct Shipped {
+    counts: Counts,
+    rejects: Vec<Reject>,
+}
 
 impl SearchSink {
     pub(super) async fn upsert(
@@ -20,13 +44,14 @@ impl SearchSink {
         outcome: &mut Outcome,
     ) -> Result<Checkpoint> {
         let live = self.require_live(batch).await?;
-        let version = versions::draw(commit.lease.token)?;
-        let rows = self.distinct(batch, outcome)?;
-        let mut operations = self.operations(&rows, version, outcome)?;
+        let (rows, ids) = self.distinct(batch, outcome)?;
         outcome.closed = self.refused.closed_by(batch, &self.key, outcome)?;
-        self.vanish(batch, commit, &live, version, &rows, &mut operations, outcome).await?;
-        let door = self.door()?;
-        self.send(&door, &live, version, operations, &rows, outcome).await?;
+        let gone = self.vanished(batch, commit, &live, &ids, outcome).await?;
+        let route = Route { door: &self.door()?, index: &live, version: versions::draw(commit.lease.token)? };
+        self.send(&route, &rows, &ids, outcome).await?;
+        let deletes = self.deletes(&rows, gone, route.version)?;
+        let shipped = self.ship(&route, deletes, &rows).await?;
+        outcome.counts += shipped.counts;
         self.hold_rejects(commit, outcome).await?;
         let deleted = outcome.counts.deleted;
         Ok(match &batch.to {
@@ -39,92 +64,118 @@ impl SearchSink {
         })
     }
 
-    /// The rows whose keys come once.
-    pub(super) fn distinct(&self, batch: &Batch, outcome: &mut Outcome) -> Result<RecordBatch> {
+    /// The rows whose keys come once and make an id, and these.
+    pub(super) fn distinct(
+        &self,
+        batch: &Batch,
+        outcome: &mut Outcome,
+    ) -> Result<(RecordBatch, Vec<String>)> {
         let mut rows = batch.rows.clone();
         without_null_keys(&mut rows, &mut outcome.rejects, &self.key)?;
         let distinct = duplicates::distinct(&rows, &self.key, self.has_order)?;
         outcome.counts.unchanged += distinct.replaced;
         outcome.rejects.extend(distinct.rejected);
-        Ok(distinct.rows)
+        let rows = distinct.rows;
+        let (mut ids, mut stays) = (Vec::with_capacity(rows.num_rows()), vec![true; rows.num_rows()]);
+        for (row, stays) in stays.iter_mut().enumerate() {
+            match id_of_row(&rows, &self.key, row)? {
+                Ok(id) => ids.push(id),
+                Err(reason) => {
+                    outcome.rejects.push(reject(&rows, row, &self.key, "row.document_id", reason)?);
+                    *stays = false;
+                }
+            }
+        }
+        let rows = if ids.len() == rows.num_rows() { rows } else { keep(&rows, &stays)? };
+        Ok((rows, ids))
     }
 
-    pub(super) fn operations(
+    /// In parts: while the server works on one, the next is made.
+    pub(super) async fn send(
         &self,
+        route: &Route<'_>,
         rows: &RecordBatch,
-        version: i64,
+        ids: &[String],
         outcome: &mut Outcome,
-    ) -> Result<Operations> {
+    ) -> Result<()> {
         let documents = Documents::new(rows, &self.target, self.mapping()?)?;
-        let mut operations = Operations::default();
-        for row in 0..rows.num_rows() {
-            let id = match id_of_row(rows, &self.key, row)? {
-                Ok(id) => id,
-                Err(reason) => {
-                    outcome.rejects.push(reject(rows, row, &self.key, "row.document_id", reason)?);
-                    continue;
-                }
-            };
-            let write = |out: &mut Vec<u8>| documents.write(row, out);
+        let parts = parts(rows).into_iter().map(|part| {
+            let (mut operations, mut rejects) = (Operations::default(), Vec::new());
+            let made = self.add(&documents, rows, ids, part, route.version, &mut operations, &mut rejects);
+            async move {
+                made?;
+                let mut shipped = self.ship(route, operations, rows).await?;
+                shipped.rejects.extend(rejects);
+                Ok(shipped)
+            }
+        });
+        let mut shipping = futures_util::stream::iter(parts).buffer_unordered(UNDER_WAY);
+        while let Some(shipped) = shipping.next().await {
+            let Shipped { counts, rejects } = shipped?;
+            outcome.counts += counts;
+            outcome.rejects.extend(rejects);
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)] // all of it is the part
+    fn add(
+        &self,
+        documents: &Documents<'_>,
+        rows: &RecordBatch,
+        ids: &[String],
+        part: Range<usize>,
+        version: i64,
+        operations: &mut Operations,
+        rejects: &mut Vec<Reject>,
+    ) -> Result<()> {
+        for row in part {
+            let (id, write) = (ids[row].clone(), |out: &mut Vec<u8>| documents.write(row, out));
             let added = match self.target.document.partial {
                 true => operations.update(id, Some(row), true, write),
                 false => operations.index(id, version, Some(row), write),
             };
             if let Err(reason) = added {
-                outcome.rejects.push(reject(rows, row, &self.key, "row.unwritable", reason)?);
-            }
-        }
-        Ok(operations)
-    }
-
-    /// Sends them and notes what became of them; answers how many documents are there now.
-    pub(super) async fn send(
-        &self,
-        door: &str,
-        index: &str,
-        version: i64,
-        operations: Operations,
-        rows: &RecordBatch,
-        outcome: &mut Outcome,
-    ) -> Result<()> {
-        if operations.len() == 0 {
-            return Ok(());
-        }
-        outcome.counts.bytes += operations.bytes();
-        let (operations, sent) = match (Bulk { client: &self.client, door }).send(operations).await {
-            Err(error) if error.code == "sink.shut_out" => return Err(self.shut_out(error).await),
-            sent => sent?,
-        };
-        self.settle_conflicts(index, version, &operations, &sent).await?;
-        let settled = sent.conflicts.len() as u64;
-        outcome.counts.inserted += sent.created;
-        outcome.counts.updated += sent.updated + settled;
-        outcome.counts.deleted += sent.deleted;
-        for (place, fault) in sent.refused {
-            let (code, message) = fault.of_row();
-            if let Some(row) = operations.row(place) {
-                outcome.rejects.push(reject(rows, row, &self.key, code, message)?);
+                rejects.push(reject(rows, row, &self.key, "row.unwritable", reason)?);
             }
         }
         Ok(())
     }
 
+    async fn ship(&self, route: &Route<'_>, operations: Operations, rows: &RecordBatch) -> Result<Shipped> {
+        let mut shipped = Shipped::default();
+        if operations.len() == 0 {
+            return Ok(shipped);
+        }
+        shipped.counts.bytes = operations.bytes();
+        let bulk = Bulk { client: &self.client, door: route.door };
+        let (operations, sent) = match bulk.send(operations).await {
+            Err(error) if error.code == "sink.shut_out" => return Err(self.shut_out(error).await),
+            sent => sent?,
+        };
+        self.settle_conflicts(route, &operations, &sent).await?;
+        shipped.counts.inserted = sent.created;
+        shipped.counts.updated = sent.updated + sent.conflicts.len() as u64;
+        shipped.counts.deleted = sent.deleted;
+        for (place, fault) in sent.refused {
+            let (code, message) = fault.of_row();
+            if let Some(row) = operations.row(place) {
+                shipped.rejects.push(reject(rows, row, &self.key, code, message)?);
+            }
+        }
+        Ok(shipped)
+    }
+
     /// A version in the way is done if it is ours; else somebody else writes here.
-    async fn settle_conflicts(
-        &self,
-        index: &str,
-        version: i64,
-        operations: &Operations,
-        sent: &Sent,
-    ) -> Result<()> {
+    async fn settle_conflicts(&self, route: &Route<'_>, operations: &Operations, sent: &Sent) -> Result<()> {
         if sent.conflicts.is_empty() {
             return Ok(());
         }
         let ids: Vec<String> =
             sent.conflicts.iter().map(|(place, _)| operations.id(*place).to_owned()).collect();
-        let now = indexes::versions(&self.client, index, &ids).await?;
+        let now = indexes::versions(&self.client, route.index, &ids).await?;
         for (place, told) in &sent.conflicts {
-            match versions::rival(versions::found(&now, operations.id(*place), *told), version) {
+            match versions::rival(versions::found(&now, operations.id(*place), *told), route.version) {
                 Rival::Own => {}
                 Rival::Newer => {
                     self.fence()?.confirm().await?;
@@ -170,6 +221,14 @@ impl SearchSink {
         self.live = Some(physical.clone());
         Ok(physical)
     }
+}
+
+/// Runs of rows of about the same size.
+fn parts(rows: &RecordBatch) -> Vec<Range<usize>> {
+    let count = rows.num_rows();
+    let bulks = rows.get_array_memory_size().div_ceil(BULK).clamp(1, count.max(1));
+    let size = count.div_ceil(bulks).max(1);
+    (0..count).step_by(size).map(|start| start..(start + size).min(count)).collect()
 }
 
 fn foreign(index: &str) -> Error {

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use vitrina_core::{Batch, Commit, Error, Outcome, Result, Scope};
 use vitrina_pgcopy::Kind;
 
-use super::bulk::Operations;
 use super::control::encoded;
 use super::document::{Documents, id, id_of_row};
+use super::operations::Operations;
 use super::values::Cells;
 use super::{SearchSink, indexes, mapping};
 use crate::sinks::deletes;
@@ -21,35 +21,36 @@ const KEYS_A_SEARCH: usize = 500;
 const PAGE: usize = 5000;
 
 impl SearchSink {
-    /// Adds the deletes of a batch to its operations.
-    #[allow(clippy::too_many_arguments)] // all of it is the batch
-    pub(super) async fn vanish(
+    /// The documents that a batch answers for and does not bring.
+    pub(super) async fn vanished(
         &mut self,
         batch: &Batch,
         commit: &Commit,
         live: &str,
-        version: i64,
-        rows: &RecordBatch,
-        operations: &mut Operations,
+        ids: &[String],
         outcome: &Outcome,
-    ) -> Result<()> {
+    ) -> Result<Vec<String>> {
         let Scope::Keys(scope) = &batch.scope else {
             self.passed.before = commit.from.rows_before.or(self.passed.before);
-            return Ok(());
+            return Ok(Vec::new());
         };
-        let mut spared: HashSet<String> =
-            (0..operations.len()).map(|place| operations.id(place).to_owned()).collect();
+        let mut spared: HashSet<String> = ids.iter().cloned().collect();
         spared.extend(self.spared_ids(outcome));
         let mut gone = self.in_scope(scope, live).await?;
         gone.retain(|id| !spared.contains(id));
         gone.sort_unstable();
         gone.dedup();
-        let gone = self.hold_delete_limit(commit, live, gone).await?;
+        self.hold_delete_limit(commit, live, gone).await
+    }
+
+    /// What becomes of them.
+    pub(super) fn deletes(&self, rows: &RecordBatch, gone: Vec<String>, version: i64) -> Result<Operations> {
+        let mut operations = Operations::default();
         match self.target.document.partial {
-            true => self.null_fields(rows, gone, operations)?,
+            true => self.null_fields(rows, gone, &mut operations)?,
             false => gone.into_iter().for_each(|id| operations.delete(id, version)),
         }
-        Ok(())
+        Ok(operations)
     }
 
     /// The ids of all documents that the scope may mean.
