@@ -15,6 +15,13 @@ pub use verify::{MartCheck, verify};
 /// The pipelines of the plain demo, and no others (R-MART-3).
 pub const DEMO_PIPELINES: [&str; 2] = ["film_dim_full", "film_rating_agg_full"];
 
+/// What is added where there is a search server: pipelines, each with the file that describes it and its index.
+pub const INDEX_PIPELINES: [(&str, &str); 3] = [
+    ("film_dim_index", include_str!("../pipelines/search/film_dim_index.yaml")),
+    ("film_rating_agg_index", include_str!("../pipelines/search/film_rating_agg_index.yaml")),
+    ("movies_index", include_str!("../pipelines/search/movies_index.yaml")),
+];
+
 /// Repeatable; for psql as well.
 pub const INIT_DEMO_DATA: &str = include_str!("../init_demo_data.sql");
 

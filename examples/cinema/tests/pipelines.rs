@@ -42,9 +42,8 @@ struct File {
 
 fn files() -> Vec<File> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines");
-    let texts =
-        folder.read_dir().unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap());
-    texts.map(|text| serde_norway::from_str(&text).unwrap()).collect()
+    let files = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    files.map(|path| serde_norway::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()).collect()
 }
 
 /// The columns of the query, in order, as its mart must have them.

@@ -5,6 +5,7 @@ mod changelog;
 mod clocks;
 mod demo;
 mod files;
+mod indexes;
 mod mart;
 mod meta_store;
 mod plain;
