@@ -196,7 +196,7 @@ fn certificates(file: &Path) -> anyhow::Result<Vec<Certificate>> {
 }
 
 /// A proxy would look for the API on its own machine.
-fn is_loopback(url: &Url) -> bool {
+pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(ip)) => IpAddr::from(ip).is_loopback(),

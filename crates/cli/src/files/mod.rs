@@ -59,10 +59,22 @@ impl Files {
         Ok(files)
     }
 
+    /// Texts of files that are not there, by the names they would have.
+    pub(crate) fn of_texts<'a>(texts: impl IntoIterator<Item = (&'a Path, &'a str)>) -> Result<Self> {
+        let mut files = Self::default();
+        for (path, text) in texts {
+            files.take(path, text)?;
+        }
+        Ok(files)
+    }
+
     fn add(&mut self, path: &Path) -> Result<()> {
-        let text = read(path)?;
+        self.take(path, &read(path)?)
+    }
+
+    fn take(&mut self, path: &Path, text: &str) -> Result<()> {
         let File { targets, pipelines } =
-            serde_norway::from_str(&text).map_err(|error| unreadable(path, &error))?;
+            serde_norway::from_str(text).map_err(|error| unreadable(path, &error))?;
         for target in targets {
             self.target_places.push(Place { file: path.to_owned(), name: name(&target) });
             self.targets.push(target);

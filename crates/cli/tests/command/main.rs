@@ -4,6 +4,7 @@
 mod changelog;
 mod clocks;
 mod demo;
+mod demo_search;
 mod files;
 mod indexes;
 mod mart;
@@ -33,6 +34,13 @@ struct Vitrina {
 fn vitrina(arguments: &[&str]) -> Vitrina {
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vitrina"));
+    forget_settings(&mut command);
+    command.args(arguments).current_dir(directory.path()).env("RUST_BACKTRACE", "1");
+    Vitrina { command, directory }
+}
+
+/// Of the machine, and of search servers that tests are told to use.
+fn forget_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         // The latter name servers for tests, and would be connections of the program.
@@ -40,8 +48,6 @@ fn vitrina(arguments: &[&str]) -> Vitrina {
             command.env_remove(&name);
         }
     }
-    command.args(arguments).current_dir(directory.path()).env("RUST_BACKTRACE", "1");
-    Vitrina { command, directory }
 }
 
 impl Vitrina {
@@ -110,7 +116,9 @@ struct Running {
 impl Running {
     /// Types a command where it runs.
     fn shell(&self, command: &str) -> Output {
-        Command::new("sh").args(["-c", command]).current_dir(self.directory.path()).output().unwrap()
+        let mut shell = Command::new("sh");
+        forget_settings(&mut shell);
+        shell.args(["-c", command]).current_dir(self.directory.path()).output().unwrap()
     }
 
     /// All that comes on stdout up to the line with `mark`.

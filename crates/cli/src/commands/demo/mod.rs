@@ -1,6 +1,7 @@
 //! `vitrina demo`: the showpiece, its single steps for stands of one's own, and a private Postgres for them.
 
 mod postgres;
+mod search;
 mod show;
 mod stand;
 mod steps;
@@ -15,16 +16,17 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::Format;
 
-/// Needs a Postgres installation and no configuration: it reads none.
+/// Needs a Postgres installation and no configuration: it reads none. Where ELASTICSEARCH_URL or OPENSEARCH_URL names a
+/// search server, it fills three indexes as well.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     size: Size,
-    /// Remove what an earlier demo has left, and stop its Postgres if that still runs
+    /// Remove what an earlier demo has left, its indexes too, and stop its Postgres if that still runs
     #[arg(long)]
     clean: bool,
-    /// Stop after the proof; exits with 0 if the marts equal their sources, else with 3
+    /// Stop after the proof; exits with 0 if marts and indexes equal their sources, else with 3
     #[arg(long)]
     once: bool,
     /// IP address and port of the API; 127.0.0.1:8080 if it is free, else any free port

@@ -1,4 +1,5 @@
-//! The showpiece: from nothing to two proven marts, then everything stays for the visitor to look around.
+//! The showpiece: from nothing to two proven marts, and three indexes where a search server is named; then everything stays
+//! for the visitor to look around.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -12,7 +13,7 @@ use vitrina_runner::RunLog;
 use vitrina_store::Store;
 
 use super::stand::{self, Place, Stand};
-use super::{Args, Size, steps};
+use super::{Args, Size, search, steps};
 use crate::client::{Client, Order, Run};
 use crate::config::{ApiSettings, Config, Flag, Inputs, LogFormat, Settings};
 use crate::context::Context;
@@ -30,10 +31,12 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<Exit> {
     let filter = if context.verbose { "info" } else { "warn,vitrina_api::server=error" };
     let telling = logging::start_with(LogFormat::Auto, filter);
     let shutdown = Shutdown::on_signals()?;
+    let server = search::find().await?;
     let place = Place::claim(stand::directory(args.dir.clone())?)?;
     say("starting a private Postgres …");
     let stand = Stand::start(place).await?;
-    let shown = on_stand(&stand, &args, &shutdown, &telling.run_log).await;
+    let set = Set { stand: &stand, args: &args, server: server.as_ref(), shutdown: &shutdown };
+    let shown = on_stand(&set, &telling.run_log).await;
     let stopped = stand.stop().await;
     telling.end();
     let exit = shown?;
@@ -41,15 +44,24 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<Exit> {
     Ok(exit)
 }
 
+/// What the showpiece is played with.
+#[derive(Debug, Clone, Copy)]
+struct Set<'a> {
+    stand: &'a Stand,
+    args: &'a Args,
+    server: Option<&'a search::Server>,
+    shutdown: &'a Shutdown,
+}
+
 /// Whatever happens here, the caller stops the Postgres afterwards.
-async fn on_stand(stand: &Stand, args: &Args, shutdown: &Shutdown, run_log: &RunLog) -> Result<Exit> {
-    print(&stand.described());
-    match shutdown.race(prepare(stand, args)).await {
+async fn on_stand(set: &Set<'_>, run_log: &RunLog) -> Result<Exit> {
+    print(&set.stand.described());
+    match set.shutdown.race(prepare(set.stand, set.args)).await {
         Some(prepared) => prepared?,
         None => return Ok(Exit::Interrupted),
     }
-    let mut services = Services::new(shutdown.token.child_token(), run_log.clone());
-    let shown = with_services(&mut services, stand, args, shutdown).await;
+    let mut services = Services::new(set.shutdown.token.child_token(), run_log.clone());
+    let shown = with_services(&mut services, set).await;
     let stopped = services.stop().await;
     let exit = shown?;
     stopped?;
@@ -94,42 +106,34 @@ async fn sizes(url: &str) -> Result<[u64; 2]> {
     Ok([films, ratings].map(i64::unsigned_abs))
 }
 
-async fn with_services(
-    services: &mut Services,
-    stand: &Stand,
-    args: &Args,
-    shutdown: &Shutdown,
-) -> Result<Exit> {
-    let (settings, address) = start_api(services, stand, args.listen).await?;
+async fn with_services(services: &mut Services, set: &Set<'_>) -> Result<Exit> {
+    let (settings, address) = start_api(services, set).await?;
     services.start_runner(&settings).await?;
     print(&format!("API on http://{address}, with one runner; it is open to every program on this machine"));
-    let client = Client::new(&stand.settings(vec![listen(address)])?.api)?;
-    let proof = prove(&client, stand);
+    let client = Client::new(&set.stand.settings(vec![listen(address)], None)?.api)?;
+    let proof = prove(&client, set);
     let exit = tokio::select! {
         proven = proof => proven?,
         ended = services.one_ended() => return ended.map(|()| Exit::Interrupted),
-        () = shutdown.token.cancelled() => return Ok(Exit::Interrupted),
+        () = set.shutdown.token.cancelled() => return Ok(Exit::Interrupted),
     };
-    if !args.once {
-        invite(stand, address);
+    if !set.args.once {
+        invite(set, address);
         services.one_ended().await?;
     }
     Ok(exit)
 }
 
 /// On the usual port, so that other commands find it without being told, unless that is taken.
-async fn start_api(
-    services: &mut Services,
-    stand: &Stand,
-    asked: Option<SocketAddr>,
-) -> Result<(Settings, SocketAddr)> {
-    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT));
-    let settings = stand.settings(vec![listen(asked.unwrap_or(usual))])?;
+async fn start_api(services: &mut Services, set: &Set<'_>) -> Result<(Settings, SocketAddr)> {
+    let (asked, usual) = (set.args.listen, SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT)));
+    let settings = set.stand.settings(vec![listen(asked.unwrap_or(usual))], set.server)?;
     let started = services.start_api(&settings).await;
     let taken = |error: &anyhow::Error| matches!(error.downcast_ref(), Some(StartError::PortTaken(_)));
     match started {
         Err(error) if asked.is_none() && taken(&error) => {
-            let settings = stand.settings(vec![listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))])?;
+            let any = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+            let settings = set.stand.settings(vec![any], set.server)?;
             let address = services.start_api(&settings).await?;
             Ok((settings, address))
         }
@@ -141,10 +145,24 @@ fn listen(address: SocketAddr) -> Flag {
     Flag { key: "api.listen".to_owned(), name: "--listen", value: address.to_string() }
 }
 
-/// Runs both pipelines as anyone would, through the API, and compares the marts with a recomputation.
-async fn prove(client: &Client, stand: &Stand) -> Result<Exit> {
+/// Runs both pipelines as anyone would, through the API, and compares the marts with a recomputation; then the indexes.
+async fn prove(client: &Client, set: &Set<'_>) -> Result<Exit> {
+    run_all(client, &DEMO_PIPELINES).await?;
+    let checks = vitrina_cinema::verify(set.stand.admin_url()).await?;
+    for check in &checks {
+        print(&steps::verdict(check));
+    }
+    let indexes = match set.server {
+        Some(server) => search::show(server, client, set.stand).await?,
+        None => search::go_without(client).await.map(|()| Exit::Done)?,
+    };
+    Ok(if steps::judge(&checks) == Exit::Done { indexes } else { Exit::Differences })
+}
+
+/// Requests them together and tells of each as it ends.
+pub(super) async fn run_all(client: &Client, pipelines: &[&str]) -> Result<()> {
     let mut requested = Vec::new();
-    for pipeline in DEMO_PIPELINES {
+    for pipeline in pipelines {
         let accepted = client.run(pipeline, &Order::default()).await?;
         requested.push((pipeline, accepted.known.run_id));
     }
@@ -157,11 +175,7 @@ async fn prove(client: &Client, stand: &Stand) -> Result<Exit> {
         };
         print(&ended(pipeline, &run)?);
     }
-    let checks = vitrina_cinema::verify(stand.admin_url()).await?;
-    for check in &checks {
-        print(&steps::verdict(check));
-    }
-    Ok(steps::judge(&checks))
+    Ok(())
 }
 
 fn ended(pipeline: &str, run: &Run) -> Result<String> {
@@ -174,19 +188,27 @@ fn ended(pipeline: &str, run: &Run) -> Result<String> {
     Ok(format!("{pipeline}: {read} rows read, {written} written, {unchanged} unchanged, in {took}"))
 }
 
-fn invite(stand: &Stand, address: SocketAddr) {
+fn invite(set: &Set<'_>, address: SocketAddr) {
     let environment = environment(address);
     let vitrina = format!("{environment}{}", program());
-    let variables = shell_word(&stand.variables_file().to_string_lossy());
+    let variables = shell_word(&set.stand.variables_file().to_string_lossy());
+    let search = set.server.map(|server| {
+        let typed = server.typed();
+        format!(
+            "  curl -s \"{typed}/movies/_search?q=title:jedi&filter_path=hits.hits._source.title&pretty\"\n  \
+               {vitrina} run movies_index --watch\n"
+        )
+    });
     print(&format!(
         "look inside:  (set -a; . {variables}; psql -c 'select * from analytics.film_dim limit 5')\n\
          try next, in another terminal:\n  \
            {vitrina} status\n  \
            {vitrina} run film_dim_full --watch\n  \
            {vitrina} runs film_dim_full\n\
-         Ctrl-C stops everything; `{} demo --clean{}` removes it",
+         {}Ctrl-C stops everything; `{} demo --clean{}` removes it",
+        search.unwrap_or_default(),
         program(),
-        stand.flag()
+        set.stand.flag()
     ));
 }
 

@@ -14,6 +14,7 @@ use url::Url;
 use uuid::Uuid;
 use vitrina_cluster::{Cluster, Options};
 
+use super::search;
 use crate::config::{Config, Flag, Inputs, Settings};
 use crate::exit::Exit;
 use crate::output;
@@ -97,6 +98,7 @@ pub(super) async fn remove(directory: PathBuf) -> Result<Exit> {
         output::say(&format!("nothing to remove: there is no {}", directory.display()));
         return Ok(Exit::Done);
     };
+    search::remove(&directory).await;
     blocking(move || vitrina_cluster::remove(&place.path)).await??;
     output::say(&format!("removed {}", directory.display()));
     Ok(Exit::Done)
@@ -137,6 +139,10 @@ impl Stand {
         &self.variables[ADMIN_URL]
     }
 
+    pub(super) fn directory(&self) -> &Path {
+        &self.place.path
+    }
+
     pub(super) fn variables_file(&self) -> PathBuf {
         self.place.path.join(VARIABLES)
     }
@@ -173,11 +179,13 @@ impl Stand {
         Ok(connection.close().await?)
     }
 
-    /// The settings of services that work on this stand: its variables, and nothing of the user's.
-    pub(super) fn settings(&self, flags: Vec<Flag>) -> Result<Settings> {
+    /// The settings of services that work on this stand: its variables, and nothing of the user's but a search server.
+    pub(super) fn settings(&self, flags: Vec<Flag>, server: Option<&search::Server>) -> Result<Settings> {
         let process = Inputs::of_process(flags, None)?;
         let directory = self.place.path.clone();
-        Ok(Config::load(&Inputs { environment: self.variables.clone(), directory, ..process })?.settings)
+        let mut environment = self.variables.clone();
+        environment.extend(server.map(search::Server::variable));
+        Ok(Config::load(&Inputs { environment, directory, ..process })?.settings)
     }
 
     pub(super) async fn stop(self) -> Result<()> {
@@ -241,7 +249,12 @@ pub(super) fn variable(directory: &Path, name: &str) -> Option<String> {
 /// As shells and dotenv read it: all values are made of characters that need no more than the quotes.
 fn write(directory: &Path, variables: &BTreeMap<String, String>) -> Result<()> {
     let lines: String = variables.iter().map(|(name, value)| format!("{name}='{value}'\n")).collect();
-    let (path, fresh) = (directory.join(VARIABLES), directory.join(format!("{VARIABLES}.new")));
+    write_private(&directory.join(VARIABLES), &lines)
+}
+
+/// For nobody else's eyes, and whole or not at all.
+pub(super) fn write_private(path: &Path, text: &str) -> Result<()> {
+    let fresh = path.with_added_extension("new");
     match fs::remove_file(&fresh) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(unusable(&fresh)(error).into()),
         _ => {}
@@ -249,9 +262,9 @@ fn write(directory: &Path, variables: &BTreeMap<String, String>) -> Result<()> {
     let written =
         OpenOptions::new().create_new(true).write(true).mode(0o600).open(&fresh).and_then(|mut file| {
             file.set_permissions(Permissions::from_mode(0o600))?;
-            file.write_all(lines.as_bytes())
+            file.write_all(text.as_bytes())
         });
-    written.and_then(|()| fs::rename(&fresh, &path)).map_err(unusable(&path))?;
+    written.and_then(|()| fs::rename(&fresh, path)).map_err(unusable(path))?;
     Ok(())
 }
 
