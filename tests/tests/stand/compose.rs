@@ -18,6 +18,14 @@ pub(crate) struct Service {
     pub(crate) runs_once: bool,
 }
 
+/// One service as it is written, with what it takes over from others.
+pub(crate) fn service(name: &str) -> Value {
+    let text = std::fs::read_to_string(root().join("deploy/compose.yaml")).unwrap();
+    let mut document: Value = serde_norway::from_str(&text).unwrap();
+    document.apply_merge().unwrap();
+    document["services"][name].clone()
+}
+
 /// The services that run our own image, each after those it depends on.
 pub(crate) fn services(variables: &BTreeMap<String, String>) -> Vec<Service> {
     let text = std::fs::read_to_string(root().join("deploy/compose.yaml")).unwrap();

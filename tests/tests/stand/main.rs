@@ -1,4 +1,4 @@
-//! The stand of `deploy/compose.yaml` outside Docker: the same commands, environment and order.
+//! The stand of `deploy/compose.yaml` outside Docker: the same commands, environment and order, and a search server of the tests.
 #![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
 
 mod compose;
@@ -8,6 +8,7 @@ mod watched;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use vitrina_cinema::INDEX_PIPELINES;
 
 use processes::Stand;
 
@@ -31,6 +32,42 @@ async fn composes_services_fill_both_marts_and_a_new_mart_without_a_restart() {
     stand.stop().await;
 }
 
+#[tokio::test]
+async fn composes_runner_fills_the_cinemas_indexes_at_its_search_server() {
+    let stand = Stand::start().await;
+    let indexes = stand.search.indexes();
+    for (pipeline, text) in INDEX_PIPELINES {
+        // On a server that other tests use too, names are this test's own.
+        let text = text.replace("es:film", &format!("es:{}", indexes.name("film")));
+        stand.apply(&text.replace("es:movies", &format!("es:{}", indexes.name("movies")))).await;
+        stand.run_to_success(pipeline).await;
+    }
+    for (index, rows) in [
+        ("film_dim", "select count(*) from content.film_work"),
+        ("film_rating_agg", "select count(distinct film_id) from ugc.ratings"),
+        ("movies", "select count(*) from content.film_work"),
+    ] {
+        stand.search.refresh(&indexes.name(index)).await;
+        let counted = stand.search.count(&indexes.name(index)).await;
+        assert_eq!(counted.to_string(), stand.sql(rows), "{index}");
+    }
+    stand.stop().await;
+}
+
+#[test]
+fn composes_search_server_is_limited_watched_kept_and_open_to_this_machine_alone() {
+    let service = compose::service("elasticsearch");
+    let text = |field: &str| service[field].as_str().unwrap_or_default().to_owned();
+    assert!(text("mem_limit").ends_with('g') && text("restart") == "unless-stopped");
+    assert!(service["environment"]["ES_JAVA_OPTS"].as_str().unwrap().contains("-Xmx"));
+    assert!(service["healthcheck"]["test"].as_sequence().unwrap().len() > 2);
+    assert!(service["ports"][0].as_str().unwrap().starts_with("127.0.0.1:"));
+    assert!(service["volumes"][0].as_str().unwrap().starts_with("elasticsearch:"));
+    let runner = compose::service("etl_runner");
+    assert_eq!(runner["environment"]["ELASTICSEARCH_URL"], "http://elasticsearch:9200");
+    assert_eq!(runner["depends_on"]["elasticsearch"]["condition"], "service_healthy");
+}
+
 impl Stand {
     /// Requests a run with the admin token and follows it to its end, as an orchestrator does.
     async fn run_to_success(&self, pipeline: &str) {
@@ -49,6 +86,16 @@ impl Stand {
         };
         let run = tokio::time::timeout(Duration::from_secs(60), ended).await.expect("the run ends");
         assert_eq!(run["status"], "SUCCESS", "{run}");
+    }
+
+    /// As `vitrina apply` does.
+    async fn apply(&self, file: &str) {
+        let configuration: Value = serde_norway::from_str(file).unwrap();
+        let (_, plan) = self.call("POST", "/plan", Some(&self.token), configuration.clone()).await;
+        assert_eq!(plan["ok"], true, "{plan}");
+        let order = json!({"configuration": configuration, "plan_hash": plan["hash"]});
+        let (status, applied) = self.call("POST", "/apply", Some(&self.token), order).await;
+        assert_eq!(status, 200, "{applied}");
     }
 
     async fn create_pipelines(&self, file: &str) {

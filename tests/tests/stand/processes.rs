@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::process::{Child, Command};
 use vitrina_cluster::{Cluster, Options};
+use vitrina_testbed::SearchServer;
 
 use crate::compose::{Service, services};
 
@@ -21,6 +22,7 @@ pub(crate) struct Stand {
     api: String,
     /// Where the runner shows its metrics.
     metrics: String,
+    pub(crate) search: SearchServer,
     processes: Vec<(String, Child)>,
     cluster: Cluster,
     psql: PathBuf,
@@ -47,7 +49,7 @@ impl Stand {
         let owner_url = cluster.url("cinema");
         sql(&psql, &cluster.url("postgres"), "create database cinema owner cinema");
 
-        let (port, metrics_port) = (free_port(), free_port());
+        let [port, metrics_port] = free_ports();
         let token = "token-of-the-stand".to_owned();
         let variables = BTreeMap::from([
             ("POSTGRES_PASSWORD".to_owned(), password(&owner_url)),
@@ -62,6 +64,7 @@ impl Stand {
             owner_url,
             api,
             metrics,
+            search: SearchServer::elasticsearch().await,
             processes: Vec::new(),
             psql,
             _directory: directory,
@@ -78,6 +81,7 @@ impl Stand {
         let database = format!("127.0.0.1:{}", self.cluster.port());
         let here = |text: &String| {
             text.replace("etl_db:5432", &database)
+                .replace("http://elasticsearch:9200", self.search.url())
                 .replace("0.0.0.0:8080", "127.0.0.1:8080")
                 .replace(":8080", &format!(":{port}"))
                 .replace("0.0.0.0:9188", &format!("127.0.0.1:{metrics_port}"))
@@ -148,8 +152,10 @@ impl Stand {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// Both are held until both are known: else the second may be the first again.
+fn free_ports() -> [u16; 2] {
+    let held = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    held.map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// A command in compose's environment and nothing else, with our binary on its path.
