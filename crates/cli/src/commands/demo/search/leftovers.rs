@@ -79,6 +79,13 @@ async fn remove_index(server: &Server, index: &str, installation: &str) -> Resul
     let tail = digits.get(24..).unwrap_or(&digits);
     let prefixes = [format!("vitrina-{index}-{tail}-"), format!("vitrina-marker-{index}-{tail}-")];
     let mut removed = 0;
+    // What readers see may be an index that another pipeline had left, and this one has taken.
+    let (_, behind) = server.call(Method::GET, &["_alias", index], None).await?;
+    for name in behind.as_object().into_iter().flat_map(|behind| behind.keys()) {
+        if name.starts_with(&format!("vitrina-{index}-")) && !name.starts_with(&prefixes[0]) {
+            removed += usize::from(server.call(Method::DELETE, &[name], None).await?.0.is_success());
+        }
+    }
     for prefix in prefixes {
         let pattern = format!("{prefix}*");
         let found = server.ask(Method::GET, &[&pattern, "_alias?expand_wildcards=all"], None).await?;
