@@ -134,3 +134,22 @@ async fn changed_links_genres_and_persons_reach_their_films(cinema: &Cinema) {
     assert_eq!(of_genre("Fights").await, action);
     assert_eq!(cinema.films_of("L. Nimoy", "director").await, 2);
 }
+
+#[tokio::test]
+async fn what_an_index_cannot_take_is_told_before_anything_is_saved() {
+    let cinema = Cinema::new(&SearchServer::elasticsearch().await).await;
+    for (target, told) in [
+        ("key: []", "an index needs a key"),
+        ("key: [id], touch_column: at", "only a table has a touch column"),
+        ("key: [id], mapping: {properties: {id: {type: keyword}}}", "has no field for: title"),
+        ("key: [id], document: {rename: {titel: name}}", "name columns that the rows lack: titel"),
+    ] {
+        let file = format!(
+            "targets: [{{name: 'es:{index}', {target}}}]\n\
+             pipelines: [{{name: films, source_connection: cinema, target_table: 'es:{index}', source_query: 'select id, title from content.film_work'}}]",
+            index = cinema.index("films")
+        );
+        let said = cinema.vitrina(&["validate", "films.yaml"]).file("films.yaml", &file).ends(2);
+        assert!(said.contains("FAIL") && said.contains(told), "{said}");
+    }
+}

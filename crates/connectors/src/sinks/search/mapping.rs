@@ -72,6 +72,7 @@ pub(super) fn is_exact(name: &str) -> bool {
 
 /// Columns that a strict mapping has no field for: told before the first document is refused.
 pub(super) fn check_columns(target: &Target, mapping: &Value, schema: &Schema) -> Result<()> {
+    check_rules(target, schema)?;
     if mapping.get("dynamic").is_some_and(|dynamic| *dynamic != json!("strict")) {
         return Ok(());
     }
@@ -83,6 +84,21 @@ pub(super) fn check_columns(target: &Target, mapping: &Value, schema: &Schema) -
     let names = unmapped.join(", ");
     Err(Error::fix("sink.unmapped", format!("the mapping of {} has no field for: {names}", target.name))
         .hint("add them to the mapping's properties, omit the columns in the target's document rules, or leave the mapping out to have it derived"))
+}
+
+/// A rule for a column that is not there is a slip of the pen, unless other pipelines bring it.
+fn check_rules(target: &Target, schema: &Schema) -> Result<()> {
+    let rules = &target.document;
+    let named = rules.rename.keys().chain(&rules.omit);
+    let strange = named.filter(|column| schema.field_with_name(column).is_err()).map(String::as_str);
+    let strange: Vec<&str> = strange.filter(|_| !rules.partial).collect();
+    if strange.is_empty() {
+        return Ok(());
+    }
+    let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let (names, columns) = (strange.join(", "), columns.join(", "));
+    let message = format!("the document rules of {} name columns that the rows lack: {names}", target.name);
+    Err(Error::fix("sink.document_rules", message).hint(format!("the query returns: {columns}")))
 }
 
 /// The settings of a new index. While a load fills it nobody searches it, and it has no copies.
@@ -176,6 +192,20 @@ mod tests {
         check_columns(&target, &mapping, &schema()).unwrap();
         let open = json!({"dynamic": true});
         check_columns(&target, &open, &schema()).unwrap();
+    }
+
+    #[test]
+    fn a_rule_for_a_column_that_the_rows_lack_is_told_unless_other_pipelines_may_bring_it() {
+        let mut target = target(None, None);
+        target.document.omit.push("titel".to_owned());
+        let mapping = mapping(&target, &schema(), &[]);
+        let error = check_columns(&target, &mapping, &schema()).unwrap_err();
+        assert!(
+            error.to_string().contains("titel") && error.to_string().contains("id, title, price"),
+            "{error}"
+        );
+        target.document.partial = true;
+        check_columns(&target, &mapping, &schema()).unwrap();
     }
 
     #[test]
