@@ -219,4 +219,8 @@ async fn a_deleted_pipeline_leaves_its_index_and_a_new_one_may_write_to_it() {
     shelf.succeed(second).await;
     shelf.assert_true().await;
     assert_eq!(shelf.behind().await.len(), 1);
+    shelf.succeed(second).await;
+    shelf.succeed(second).await;
+    let kept = shelf.indexes.list().await;
+    assert_eq!(kept.len(), 2, "what readers see and what they saw before, whoever made it: {kept:?}");
 }

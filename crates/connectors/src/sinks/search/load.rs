@@ -321,8 +321,14 @@ impl SearchSink {
         let control = &fence.held.control;
         let previous = control.previous.as_ref().map(|previous| previous.index.as_str());
         let kept = [self.live.as_deref(), control.live.as_deref(), control.next.as_deref(), previous];
-        let mut left = indexes::listed(&self.client, &self.names.physical_pattern()).await?;
-        left.retain(|index| self.names.is_physical(index) && !kept.contains(&Some(index.as_str())));
+        // Where an index has one writer, those of pipelines that had it before are nobody else's.
+        let names = &self.names;
+        let is_ours = |index: &String| match self.target.document.partial {
+            true => names.is_physical(index),
+            false => names.is_vitrinas(index),
+        };
+        let mut left = indexes::listed(&self.client, &names.anybodys_pattern()).await?;
+        left.retain(|index| is_ours(index) && !kept.contains(&Some(index.as_str())));
         fence.remove(&left).await
     }
 }

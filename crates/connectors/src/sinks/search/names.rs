@@ -34,6 +34,11 @@ impl Names {
         format!("{}*", self.physical_prefix())
     }
 
+    /// The same for those of whichever pipeline.
+    pub(super) fn anybodys_pattern(&self) -> String {
+        format!("vitrina-{}-*", self.index)
+    }
+
     /// One that several pipelines write to: the same for all of them.
     pub(super) fn shared(&self) -> String {
         format!("vitrina-{}-{}-{}", self.index, "0".repeat(8), "0".repeat(12))
