@@ -1,13 +1,16 @@
 //! A load: an index of its own that nobody searches, filled batch by batch, counted, and then put in the place of the one
 //! that readers see, in one step. The one before stays, to go back to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
+use arrow_array::RecordBatch;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use vitrina_core::{Batch, Checkpoint, Commit, Entry, Error, Load, LoadPath, Outcome, Result};
+use vitrina_core::{
+    Batch, Checkpoint, Commit, Entry, Error, Load, LoadPath, Outcome, Position, Result, Scope,
+};
 
 use super::bulk::Bulk;
 use super::control::{self, Control, Previous, encoded};
@@ -26,6 +29,13 @@ const SAMPLE: u64 = 1000;
 const KEPT: i64 = 1;
 
 impl SearchSink {
+    /// A pass that reads everything there is, though by its cursor: what is in the index by now was not written by this
+    /// pipeline, and must not stay in it. It is a load like any other.
+    pub(super) fn is_first_pass(&self, batch: &Batch, commit: &Commit) -> bool {
+        let first = commit.from.load.is_some() || commit.from.position == Position::start();
+        first && batch.to.is_some() && !self.target.document.partial
+    }
+
     pub(super) async fn write_load(
         &mut self,
         batch: &Batch,
@@ -53,14 +63,34 @@ impl SearchSink {
         let route = Route { door: &door, index: &index, version: versions::draw(commit.lease.token)? };
         self.send(&route, &rows, &ids, outcome).await?;
         load.rows += outcome.counts.written();
+        self.unload(&route, batch, &rows, &ids, outcome).await?;
         self.hold_rejects(commit, outcome).await?;
         if batch.ends_pass() {
-            self.finish_load(load, &index, &door, commit, outcome).await?;
+            let counted = matches!(batch.scope, Scope::Load { .. });
+            self.finish_load(load, counted, &route, commit, outcome).await?;
         }
         let to = batch.to.clone().ok_or_else(|| Error::bug("sink.load", "a load leads nowhere"))?;
         let mut checkpoint = commit.from.advance(commit.run, to, 0, None);
         checkpoint.load = (!batch.ends_pass()).then_some(load);
         Ok(checkpoint)
+    }
+
+    /// A row that came in this pass already may have left the query since.
+    async fn unload(
+        &self,
+        route: &Route<'_>,
+        batch: &Batch,
+        rows: &RecordBatch,
+        ids: &[String],
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        let Scope::Keys(scope) = &batch.scope else { return Ok(()) };
+        let mut gone = self.in_scope(scope, route.index).await?;
+        let spared: HashSet<&String> = ids.iter().collect();
+        gone.retain(|id| !spared.contains(id));
+        let shipped = self.ship(route, self.deletes(rows, gone, route.version)?, rows).await?;
+        outcome.counts.bytes += shipped.counts.bytes;
+        Ok(())
     }
 
     /// Where several pipelines write to an index none of them can exchange it: the load goes into it as it is.
@@ -109,22 +139,24 @@ impl SearchSink {
     async fn finish_load(
         &mut self,
         load: Load,
-        index: &str,
-        door: &str,
+        counted: bool,
+        route: &Route<'_>,
         commit: &Commit,
         outcome: &mut Outcome,
     ) -> Result<()> {
-        if self.live.as_deref() == Some(index) {
+        let Route { index, door, .. } = route;
+        if self.live.as_deref() == Some(*index) {
             // The swap had happened, and its answer or the checkpoint's was lost.
             return Ok(());
         }
         let kept = self.keep_refused(index, door, outcome).await?;
         indexes::refresh(&self.client, index).await?;
         let found = indexes::count(&self.client, index).await?;
-        if found > load.rows + kept {
+        // A pass by cursor brings a row as often as it changes meanwhile.
+        if counted && found > load.rows + kept {
             return Err(self.begin_anew(load, found - kept, commit).await);
         }
-        self.require_all(load, found - kept.min(found))?;
+        self.require_all(load, counted, found - kept.min(found))?;
         if let Some(live) = self.live.clone() {
             outcome.counts.deleted = self.hold_load_limit(&live, index, found, commit).await?;
         }
@@ -156,8 +188,9 @@ impl SearchSink {
     }
 
     /// What the index holds must be what was sent: less would be a loss that readers see.
-    fn require_all(&self, load: Load, found: u64) -> Result<()> {
-        if found == load.rows || (self.repeats_keys && found < load.rows && found > 0) {
+    fn require_all(&self, load: Load, counted: bool, found: u64) -> Result<()> {
+        let repeats = self.repeats_keys || !counted;
+        if found == load.rows || (repeats && found < load.rows && found > 0) {
             return Ok(());
         }
         Err(lost(&format!("the index of this load holds {found} documents, and {} were sent", load.rows)))

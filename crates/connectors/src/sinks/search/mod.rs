@@ -300,6 +300,9 @@ impl SearchSink {
         let mut outcome = self.refused.outcome(batch, commit);
         let checkpoint = match &batch.scope {
             Scope::Load { begins } => self.write_load(batch, *begins, commit, &mut outcome).await?,
+            Scope::Keys(_) | Scope::Nothing if self.is_first_pass(batch, commit) => {
+                self.write_load(batch, commit.from.load.is_none(), commit, &mut outcome).await?
+            }
             Scope::Keys(_) | Scope::Nothing => self.upsert(batch, commit, &mut outcome).await?,
         };
         outcome.write_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);

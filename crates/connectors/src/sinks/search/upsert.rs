@@ -31,8 +31,8 @@ pub(super) struct Route<'a> {
 
 /// What became of a part of a batch.
 #[derive(Debug, Default)]
-struct Shipped {
-    counts: Counts,
+pub(super) struct Shipped {
+    pub(super) counts: Counts,
     rejects: Vec<Reject>,
 }
 
@@ -142,7 +142,12 @@ impl SearchSink {
         Ok(())
     }
 
-    async fn ship(&self, route: &Route<'_>, operations: Operations, rows: &RecordBatch) -> Result<Shipped> {
+    pub(super) async fn ship(
+        &self,
+        route: &Route<'_>,
+        operations: Operations,
+        rows: &RecordBatch,
+    ) -> Result<Shipped> {
         let mut shipped = Shipped::default();
         if operations.len() == 0 {
             return Ok(shipped);

@@ -54,7 +54,7 @@ impl SearchSink {
     }
 
     /// The ids of all documents that the scope may mean.
-    async fn in_scope(&self, scope: &RecordBatch, live: &str) -> Result<Vec<String>> {
+    pub(super) async fn in_scope(&self, scope: &RecordBatch, live: &str) -> Result<Vec<String>> {
         let schema = scope.schema();
         let columns: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();
         let is_key =
