@@ -3,7 +3,7 @@
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 
-use crate::{Batch, Checkpoint, Commit, Error, Lease, Position, Result, State, Written};
+use crate::{Batch, Checkpoint, Commit, Error, Lease, Position, Result, RunId, State, Written};
 
 /// Where rows come from. The executor calls `begin` once, then `read` with the position of the batch
 /// before; a batch that ends the pass is the last one, and so is `None`. An error leaves the position
@@ -77,8 +77,14 @@ pub trait Sink: Send {
     async fn write(&mut self, batch: &Batch, commit: &Commit) -> Result<Written>;
 
     /// Has readers see what they saw before the last load, and answers the checkpoint that belongs to it.
-    async fn roll_back(&mut self, _: &State) -> Result<Checkpoint> {
+    /// The same run may ask again, where its answer was lost.
+    async fn roll_back(&mut self, _: RunId, _: &State) -> Result<Checkpoint> {
         Err(Error::fix("sink.no_rollback", "only an index keeps what was there before its last load"))
+    }
+
+    /// Nothing is on its way any more: the next owner need not shut this one out. A sink that was left otherwise has to be.
+    async fn close(&mut self) -> Result<()> {
+        Ok(())
     }
 
     /// Removes what an abandoned pass has left in or beside the target. Only space depends on it.

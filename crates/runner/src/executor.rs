@@ -192,6 +192,10 @@ impl Executor {
             // Only space depends on it: the next load of this pipeline clears up as well.
             stations.sink.clear().await.ok();
         }
+        if end.is_ok() && !self.abandoned {
+            // Where this fails, the next owner shuts this one out.
+            stations.sink.close().await.ok();
+        }
         end
     }
 
@@ -199,10 +203,11 @@ impl Executor {
     async fn roll_back(&self, claim: &Claim) -> Result<End> {
         let sinks::Opened { mut sink, .. } = self.open_sink(claim, None).await?;
         let state = self.seal(claim, sink.as_mut()).await?;
-        let checkpoint = sink.roll_back(&state).await?;
+        let checkpoint = sink.roll_back(claim.run, &state).await?;
         let version = state.version + 1;
         self.store.adopt(&claim.lease, &State { checkpoint, version }).await?;
         tracing::info!("readers see what they saw before the last load");
+        sink.close().await.ok();
         Ok(End::Data)
     }
 

@@ -1,39 +1,11 @@
 //! Owners that were taken over: whatever they still send or wake up to do changes nothing.
 
 use serde_json::json;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
-use vitrina_core::{PipelineId, Status};
-use vitrina_testbed::{Fault, FaultProxy, Gate, SearchServer};
+use vitrina_core::Status;
+use vitrina_testbed::{FaultProxy, SearchServer};
 
 use crate::shelf::Shelf;
-
-/// A runner that was taken for dead while one of its requests stood before a gate.
-struct Zombie {
-    gate: Gate,
-    runner: JoinSet<()>,
-    stop: CancellationToken,
-}
-
-impl Zombie {
-    async fn before(shelf: &Shelf, proxy: &FaultProxy, part: &str, id: PipelineId) -> Self {
-        let gate = Gate::new();
-        proxy.play(1, part, Fault::Hold(gate.clone()));
-        let (runner, stop) = shelf.stage.start(shelf.settings("zombie"));
-        shelf.stage.request(id).await;
-        gate.arrived().await;
-        shelf.stage.expire_leases().await;
-        Self { gate, runner, stop }
-    }
-
-    /// It wakes, and does whatever it still means to do.
-    async fn wake(mut self) {
-        self.gate.open();
-        self.gate.passed().await;
-        self.stop.cancel();
-        self.runner.join_next().await.unwrap().unwrap();
-    }
-}
+use crate::zombie::Zombie;
 
 #[tokio::test]
 async fn an_owner_that_was_taken_over_writes_no_more() {

@@ -7,6 +7,7 @@ mod stage;
 
 mod documents;
 mod fences;
+mod heirs;
 mod inspections;
 mod lines;
 mod loads;
@@ -19,3 +20,4 @@ mod stress;
 mod templates;
 mod tested;
 mod updates;
+mod zombie;

@@ -25,8 +25,7 @@ const WORTH_COMPRESSING: usize = 16 << 10;
 /// Waits before what was refused for now is sent again; progress starts them anew.
 const WAITS: [u64; 11] = [50, 100, 200, 400, 800, 1600, 3000, 5000, 8000, 12_000, 20_000];
 /// Only what is looked at; the answer to a bulk may else be as long as the bulk.
-const ANSWER: &str =
-    "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.type";
+const ANSWER: &str = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.type,items.delete._index";
 
 /// What became of operations.
 #[derive(Debug, Default)]
@@ -74,6 +73,9 @@ struct Item {
 #[derive(Deserialize)]
 struct Done {
     status: u16,
+    /// Told of deletes.
+    #[serde(rename = "_index")]
+    index: Option<String>,
     error: Option<Fault>,
 }
 
@@ -87,6 +89,7 @@ struct Again {
 
 /// A part of the operations on its way.
 struct Part<'a> {
+    door: &'a str,
     operations: &'a Operations,
     body: &'a Bytes,
 }
@@ -94,7 +97,7 @@ struct Part<'a> {
 impl Bulk<'_> {
     pub(super) async fn send(&self, mut operations: Operations) -> Result<(Operations, Sent)> {
         let body = Bytes::from(std::mem::take(&mut operations.body));
-        let part = Part { operations: &operations, body: &body };
+        let part = Part { door: self.door, operations: &operations, body: &body };
         let mut sent = Sent::default();
         for places in part.split((0..operations.list.len()).collect(), self.limit()) {
             sent = sent.and(self.part(&part, places).await?);
@@ -161,7 +164,7 @@ impl Bulk<'_> {
                     },
                 },
             };
-            let Some(wait) = waits.next() else { return Err(lost) };
+            let Some(wait) = waits.next() else { return Err(given_up(lost)) };
             tracing::debug!(wait, operations = pending.len(), error = %lost, "sent again");
             tokio::time::sleep(jittered(wait)).await;
             self.shrink();
@@ -241,6 +244,10 @@ impl Part<'_> {
             let operation = &self.operations.list[*place];
             let Some(fault) = done.error else {
                 match (operation.action, done.status) {
+                    // A delete does not ask whether a door is a door.
+                    (Action::Delete, 404) if done.index.as_deref() == Some(self.door) => {
+                        return Err(Fault::shut_out());
+                    }
                     (Action::Delete, 404) => {}
                     (Action::Delete, _) => sent.deleted += 1,
                     (_, 201) => sent.created += 1,
@@ -252,8 +259,10 @@ impl Part<'_> {
             match fault.judge() {
                 Judgement::Again | Judgement::TooLarge => {
                     again.places.push(*place);
-                    again.why = Some(fault);
+                    again.why = Some(fault.without_reason());
                 }
+                // Other fields of the document were written at the same time.
+                Judgement::Conflict if operation.action == Action::Update => again.places.push(*place),
                 Judgement::Conflict => sent.conflicts.push((*place, fault.current_version())),
                 Judgement::Row if operation.row.is_some() => sent.refused.push((*place, fault)),
                 // Nothing is there whose fields could be taken away.
@@ -262,6 +271,14 @@ impl Part<'_> {
             }
         }
         Ok(again)
+    }
+}
+
+/// It may pass, and not soon: the pipeline is given back meanwhile.
+fn given_up(lost: Error) -> Error {
+    match lost.remedy {
+        Remedy::Retry => Error::release("sink.unavailable", lost.to_string()),
+        _ => lost,
     }
 }
 
@@ -284,7 +301,7 @@ mod tests {
     fn parts_hold_every_operation_once_and_no_more_bytes_than_they_may() {
         let mut operations = operations();
         let body = Bytes::from(std::mem::take(&mut operations.body));
-        let part = Part { operations: &operations, body: &body };
+        let part = Part { door: "door", operations: &operations, body: &body };
         let parts = part.split((0..5).collect(), part.size(0) * 2);
         assert_eq!(parts, [vec![0, 1], vec![2, 3], vec![4]]);
         assert_eq!(part.pack(&[0, 1, 2, 3, 4]).bytes, body);
@@ -295,7 +312,7 @@ mod tests {
     fn an_answer_that_was_cut_sends_everything_again() {
         let mut operations = operations();
         let body = Bytes::from(std::mem::take(&mut operations.body));
-        let part = Part { operations: &operations, body: &body };
+        let part = Part { door: "door", operations: &operations, body: &body };
         let again = part.judge(&[0, 1], Answer { items: Vec::new() }, &mut Sent::default()).unwrap();
         assert_eq!(again.places, [0, 1]);
     }
@@ -304,7 +321,7 @@ mod tests {
     fn documents_whose_shard_is_away_are_sent_again_and_told_as_an_outage() {
         let mut operations = operations();
         let body = Bytes::from(std::mem::take(&mut operations.body));
-        let part = Part { operations: &operations, body: &body };
+        let part = Part { door: "door", operations: &operations, body: &body };
         let away = r#"{"status": 503, "error": {"type": "unavailable_shards_exception", "reason": "primary shard is not active"}}"#;
         let answer = format!(r#"{{"items": [{{"index": {{"status": 201}}}}, {{"index": {away}}}]}}"#);
         let mut sent = Sent::default();

@@ -6,7 +6,7 @@ use reqwest::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
-use vitrina_core::{Checkpoint, Error, LeaseToken, PipelineId, Result};
+use vitrina_core::{Checkpoint, Error, LeaseToken, PipelineId, Result, RunId};
 
 use super::client::Client;
 use super::indexes;
@@ -30,6 +30,18 @@ pub(super) struct Control {
     /// What readers saw before, to go back to.
     #[serde(default)]
     pub(super) previous: Option<Previous>,
+    /// Whose requests may be on their way: whoever comes next has to shut it out.
+    #[serde(default)]
+    pub(super) writer: Option<LeaseToken>,
+    /// The run that goes back, or has gone back last.
+    #[serde(default)]
+    pub(super) back: Option<Back>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Back {
+    pub(super) run: RunId,
+    pub(super) to: Previous,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,7 +140,7 @@ impl Controls {
             "settings": {"index": {"hidden": true, "number_of_shards": 1, "auto_expand_replicas": "0-1"}},
             "mappings": {"dynamic": false, "properties": {}},
         });
-        create_alone(&self.client, CONTROL, &body).await
+        create_alone(&self.client, CONTROL, &body, |_| false).await
     }
 }
 
@@ -150,10 +162,16 @@ pub(super) async fn create(client: &Client, name: &str, body: &Value) -> Result<
     }
 }
 
-/// The same for one that no readers may see by a template's doing: neither half of it nor what is not for them.
-pub(super) async fn create_alone(client: &Client, name: &str, body: &Value) -> Result<()> {
+/// The same for one that no readers may see by a template's doing: neither half of it nor what is not for them. `known`
+/// tells aliases that others have put there meanwhile.
+pub(super) async fn create_alone(
+    client: &Client,
+    name: &str,
+    body: &Value,
+    known: impl Fn(&str) -> bool,
+) -> Result<()> {
     match create(client, name, body).await? {
-        true => indexes::require_alone(client, name, None).await,
+        true => indexes::require_alone(client, name, known).await,
         false => Ok(()),
     }
 }

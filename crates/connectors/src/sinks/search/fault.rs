@@ -42,6 +42,16 @@ pub(super) enum Judgement {
 }
 
 impl Fault {
+    /// What an alias that is gone would answer.
+    pub(super) fn shut_out() -> Self {
+        Self { status: 404, kind: "index_not_found_exception".to_owned(), ..Self::default() }
+    }
+
+    /// Of an item: its reason may hold the document.
+    pub(super) fn without_reason(self) -> Self {
+        Self { reason: None, ..self }
+    }
+
     pub(super) fn with_status(self, status: u16) -> Self {
         Self { status, ..self }
     }

@@ -7,6 +7,7 @@
 //! A marker is made, and then the control document is looked at again: if it is unmoved, every later takeover will find
 //! the marker; if not, this owner is not the newest.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use reqwest::Method;
@@ -14,9 +15,12 @@ use serde_json::{Value, json};
 use vitrina_core::{Error, Lease, Result};
 
 use super::client::Client;
-use super::control::{Control, Controls, Held, create_alone};
+use super::control::{Control, Controls, Held, encoded};
 use super::indexes::{self, Standing};
 use super::names::Names;
+
+/// Markers that are tried before a server is given up.
+const MARKERS: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Fence {
@@ -28,16 +32,46 @@ pub(super) struct Fence {
 }
 
 impl Fence {
-    /// Makes this token the one whose doors are open. `wanted`: doors, each with its index.
-    pub(super) async fn take_over(&mut self, wanted: &[(String, String)]) -> Result<()> {
-        let control = Control { token: self.lease.token, ..self.held.control.clone() };
+    /// Makes this token the newest: nobody else changes aliases from here on. Doors of others stay open until `open`.
+    pub(super) async fn shut_out(&mut self) -> Result<()> {
+        let control = Control { token: self.lease.token, writer: None, ..self.held.control.clone() };
         self.replace(control).await?;
-        self.sweep().await?;
-        self.open(wanted).await
+        for marker in indexes::listed(&self.client, &self.names.marker_pattern()).await? {
+            if self.names.is_marker(&marker) {
+                indexes::delete(&self.client, &marker).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// From here on requests may be on their way that nobody waits for.
+    pub(super) async fn begin_writing(&mut self) -> Result<()> {
+        let token = Some(self.lease.token);
+        if self.held.control.writer == token {
+            return Ok(());
+        }
+        let control = Control { writer: token, ..self.held.control.clone() };
+        match self.controls.replace(&self.held, &control).await? {
+            Some(held) => self.held = held,
+            None => {
+                self.confirm().await?;
+                // An older owner has woken and begun to write: the next attempt shuts it out.
+                return Err(Error::retry("sink.contended", "an older owner of the index has come back"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn end_writing(&mut self) -> Result<()> {
+        if self.held.control.writer.is_none() {
+            return Ok(());
+        }
+        self.replace(Control { writer: None, ..self.held.control.clone() }).await
     }
 
     /// Opens doors and closes all that are not wanted, unless this is so already.
     pub(super) async fn open(&mut self, wanted: &[(String, String)]) -> Result<()> {
+        self.sweep().await?;
         let standing = Standing::look(&self.client, &self.names).await?;
         let mut actions: Vec<Value> = Vec::new();
         for (door, index) in standing.doors.iter().filter(|door| !wanted.contains(door)) {
@@ -49,8 +83,8 @@ impl Fence {
         if actions.is_empty() {
             return Ok(());
         }
-        let done = |now: &Standing| wanted.iter().all(|(door, index)| now.has_door(door, index));
-        self.change(actions, done).await.map(drop)
+        let wanted: BTreeSet<(String, String)> = wanted.iter().cloned().collect();
+        self.change(actions, |now| now.doors == wanted).await.map(drop)
     }
 
     /// Changes aliases in one step, as long as nobody has taken over. `done` tells from what is there whether a call whose
@@ -88,14 +122,30 @@ impl Fence {
         if reply.status.is_success() { Ok(()) } else { Err(self.client.explain(&reply)) }
     }
 
-    /// Makes the marker, and looks whether it counts.
+    /// Makes a marker, and looks whether it counts. One whose creation has no answer may still come: it is not used.
     async fn mark(&self) -> Result<String> {
-        let marker = self.names.marker(&self.lease);
         let hidden =
             json!({"settings": {"index": {"hidden": true, "number_of_shards": 1, "number_of_replicas": 0}}});
-        create_alone(&self.client, &marker, &hidden).await?;
-        self.confirm().await?;
-        Ok(marker)
+        let mut lost = None;
+        for _ in 0..MARKERS {
+            let marker = self.names.marker(&self.lease);
+            match self.client.once(Method::PUT, &encoded(&marker), Some(&hidden)).await {
+                Ok(reply) if reply.status.is_success() => {
+                    if let Err(error) = indexes::require_alone(&self.client, &marker, |_| false).await {
+                        indexes::delete(&self.client, &marker).await?;
+                        return Err(error);
+                    }
+                    self.confirm().await?;
+                    return Ok(marker);
+                }
+                Ok(reply) if !reply.fault().is_some_and(|fault| fault.passes()) => {
+                    return Err(self.client.explain(&reply));
+                }
+                Ok(reply) => lost = Some(self.client.explain(&reply)),
+                Err(error) => lost = Some(error),
+            }
+        }
+        Err(lost.unwrap_or_else(|| Error::retry("sink.marker", "no marker could be made")))
     }
 
     /// Still the newest owner.
@@ -122,19 +172,14 @@ impl Fence {
         }
     }
 
-    /// Markers of others, and what their deletes have made under the name of a door that was gone: only an index or an
-    /// update asks whether a door is a door.
-    async fn sweep(&self) -> Result<()> {
-        for marker in indexes::listed(&self.client, &self.names.marker_pattern()).await? {
-            if self.names.marked(&marker).is_some_and(|token| token != self.lease.token) {
-                indexes::delete(&self.client, &marker).await?;
-            }
-        }
+    /// What deletes have made under the name of a door that was gone: only an index or an update asks whether a door is a
+    /// door.
+    pub(super) async fn sweep(&self) -> Result<()> {
         for stray in indexes::listed(&self.client, &self.names.door_pattern()).await? {
             if self.names.is_door(&stray) {
                 tracing::warn!(
                     index = stray,
-                    "an older owner has left an index in place of its alias: removed"
+                    "an index in place of an alias, left by an older owner: removed"
                 );
                 indexes::delete(&self.client, &stray).await?;
             }

@@ -16,7 +16,6 @@ pub(super) async fn forget(left: &Left<'_>) -> Result<()> {
     let client = Client::of(left.connections.get(&left.target.connection)?)?;
     let target: TargetName = left.target.name.parse()?;
     let names = Names::new(index(&target), left.pipeline);
-    close_doors(&client, &names).await?;
     let id = match left.target.document.partial {
         true => format!("{}~{}", names.index, left.pipeline),
         false => names.index.clone(),
@@ -36,6 +35,8 @@ pub(super) async fn forget(left: &Left<'_>) -> Result<()> {
             }
         }
     }
+    remove_markers(&client, &names).await?;
+    close_doors(&client, &names).await?;
     remove_indexes(&client, &names, &kept).await
 }
 
@@ -50,7 +51,7 @@ async fn close_doors(client: &Arc<Client>, names: &Names) -> Result<()> {
     if reply.status.is_success() { Ok(()) } else { Err(client.explain(&reply)) }
 }
 
-/// Loads, markers and strays of this pipeline; never what readers see.
+/// Loads of this pipeline; never what readers see.
 async fn remove_indexes(client: &Arc<Client>, names: &Names, kept: &[String]) -> Result<()> {
     let standing = Standing::look(client, names).await?;
     for index in indexes::listed(client, &names.physical_pattern()).await? {
@@ -58,8 +59,13 @@ async fn remove_indexes(client: &Arc<Client>, names: &Names, kept: &[String]) ->
             indexes::delete(client, &index).await?;
         }
     }
+    Ok(())
+}
+
+/// First: whoever still works for the pipeline changes no aliases any more.
+async fn remove_markers(client: &Arc<Client>, names: &Names) -> Result<()> {
     for marker in indexes::listed(client, &names.marker_pattern()).await? {
-        if names.marked(&marker).is_some() {
+        if names.is_marker(&marker) {
             indexes::delete(client, &marker).await?;
         }
     }

@@ -97,11 +97,32 @@ pub(super) async fn delete(client: &Client, index: &str) -> Result<()> {
 #[derive(Deserialize)]
 struct Count {
     count: u64,
+    #[serde(rename = "_shards")]
+    shards: Shards,
+}
+
+/// How much of an index has answered. A shard that is nowhere is not counted as failed.
+#[derive(Debug, Deserialize)]
+pub(super) struct Shards {
+    total: u64,
+    successful: u64,
+}
+
+impl Shards {
+    /// What a part of an index does not tell is not missing.
+    pub(super) fn require_all(&self) -> Result<()> {
+        if self.successful == self.total {
+            return Ok(());
+        }
+        let message = format!("only {} of {} shards of an index answer", self.successful, self.total);
+        Err(Error::release("sink.unavailable", message).hint("see the server's cluster health"))
+    }
 }
 
 /// Of what is searchable by now.
 pub(super) async fn count(client: &Client, index: &str) -> Result<u64> {
     let counted: Count = client.get(Method::GET, &format!("{}/_count", encoded(index)), None).await?;
+    counted.shards.require_all()?;
     Ok(counted.count)
 }
 
@@ -124,29 +145,42 @@ pub(super) async fn versions(client: &Client, index: &str, ids: &[String]) -> Re
         version: Option<i64>,
         #[serde(default)]
         found: bool,
+        error: Option<Value>,
     }
     let mut versions = BTreeMap::new();
     for some in ids.chunks(1000) {
         let path = format!("{}/_mget?_source=false", encoded(index));
         let found: Found = client.get(Method::POST, &path, Some(&json!({"ids": some}))).await?;
+        if found.docs.iter().any(|document| document.error.is_some()) {
+            return Err(unread());
+        }
         let there = found.docs.into_iter().filter(|document| document.found);
         versions.extend(there.filter_map(|document| Some((document.id, document.version?))));
     }
     Ok(versions)
 }
 
-/// Of a new index: no template may have put it where readers look.
-pub(super) async fn require_alone(client: &Client, index: &str, expected: Option<&str>) -> Result<()> {
+/// A document that could not be looked for is not one that is not there.
+pub(super) fn unread() -> Error {
+    Error::release("sink.unavailable", "some documents could not be looked for")
+        .hint("see the server's cluster health")
+}
+
+/// Of a new index: no template may have put it where readers look. It is taken away from there, and stays: somebody else
+/// may have begun to use it.
+pub(super) async fn require_alone(client: &Client, index: &str, known: impl Fn(&str) -> bool) -> Result<()> {
     let found: BTreeMap<String, Value> =
         client.get(Method::GET, &format!("{}/_alias", encoded(index)), None).await?;
     let aliases =
         found.values().filter_map(|told| told["aliases"].as_object()).flat_map(|aliases| aliases.keys());
-    let strange: Vec<&String> = aliases.filter(|alias| Some(alias.as_str()) != expected).collect();
+    let strange: Vec<&String> = aliases.filter(|alias| !known(alias)).collect();
     if strange.is_empty() {
         return Ok(());
     }
+    let remove = |alias: &&String| json!({"remove": {"index": index, "alias": alias}});
+    let actions: Vec<Value> = strange.iter().map(remove).collect();
+    let _: Value = client.get(Method::POST, "_aliases", Some(&json!({"actions": actions}))).await?;
     let names = strange.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-    delete(client, index).await?;
     Err(Error::fix("sink.template", format!("a template of the server gives new indexes {names} as aliases"))
         .hint("keep the patterns of index templates away from names that begin with `vitrina-`"))
 }

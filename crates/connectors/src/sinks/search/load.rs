@@ -85,7 +85,7 @@ impl SearchSink {
         outcome: &mut Outcome,
     ) -> Result<()> {
         let Scope::Keys(scope) = &batch.scope else { return Ok(()) };
-        let mut gone = self.in_scope(scope, route.index).await?;
+        let mut gone = self.in_scope(scope, &batch.rows.schema(), route.index).await?;
         let spared: HashSet<&String> = ids.iter().collect();
         gone.retain(|id| !spared.contains(id));
         let shipped = self.ship(route, self.deletes(rows, gone, route.version)?, rows).await?;
@@ -123,7 +123,11 @@ impl SearchSink {
             json!({"settings": mapping::settings(&self.target, true), "mappings": self.mapping()?});
         body["aliases"] = json!({&door: {"is_hidden": true}});
         control::create(&self.client, &index, &body).await?;
-        indexes::require_alone(&self.client, &index, Some(&door)).await
+        let alone = indexes::require_alone(&self.client, &index, |alias| alias == door).await;
+        if alone.is_err() {
+            indexes::delete(&self.client, &index).await?;
+        }
+        alone
     }
 
     /// What has the name and is not Vitrina's is replaced with consent only.
@@ -157,6 +161,9 @@ impl SearchSink {
             return Err(self.begin_anew(load, found - kept, commit).await);
         }
         self.require_all(load, counted, found - kept.min(found))?;
+        if found == 0 {
+            self.refuse_to_empty().await?;
+        }
         if let Some(live) = self.live.clone() {
             outcome.counts.deleted = self.hold_load_limit(&live, index, found, commit).await?;
         }
@@ -223,11 +230,15 @@ impl SearchSink {
             id: String,
             #[serde(rename = "_source")]
             source: Option<Box<RawValue>>,
+            error: Option<Value>,
         }
         let mut operations = Operations::default();
         for some in ids.chunks(500) {
             let path = format!("{}/_mget", encoded(live));
             let found: Found = self.client.get(Method::POST, &path, Some(&json!({"ids": some}))).await?;
+            if found.docs.iter().any(|document| document.error.is_some()) {
+                return Err(indexes::unread());
+            }
             for document in found.docs {
                 let Some(source) = document.source else { continue };
                 let copy = |out: &mut Vec<u8>| {
@@ -240,13 +251,20 @@ impl SearchSink {
         Ok(operations)
     }
 
+    /// Whatever has the name: nobody's documents are exchanged for nothing.
+    async fn refuse_to_empty(&self) -> Result<()> {
+        let standing = Standing::look(&self.client, &self.names).await?;
+        let taken = standing.concrete || !standing.behind.is_empty();
+        match taken && indexes::count(&self.client, &self.names.index).await? > 0 {
+            true => Err(deletes::source_is_empty(&self.target.name)),
+            false => Ok(()),
+        }
+    }
+
     /// How many documents vanish by the swap: exactly for few, by a sample for many.
     async fn hold_load_limit(&self, live: &str, index: &str, found: u64, commit: &Commit) -> Result<u64> {
         indexes::refresh(&self.client, live).await?;
         let before = indexes::count(&self.client, live).await?;
-        if found == 0 && before > 0 {
-            return Err(deletes::source_is_empty(&self.target.name));
-        }
         let gone = before.saturating_sub(found).max(self.sampled(live, index, before).await?);
         deletes::hold_limit(&self.target.name, commit.delete_limit, gone, before)?;
         Ok(gone)
@@ -268,7 +286,7 @@ impl SearchSink {
         }
         let query = json!({"function_score": {"query": {"match_all": {}}, "random_score": {}}});
         let body = json!({"size": SAMPLE, "_source": false, "query": query});
-        let path = format!("{}/_search", encoded(live));
+        let path = format!("{}/_search?allow_partial_search_results=false", encoded(live));
         let page: Page = self.client.get(Method::POST, &path, Some(&body)).await?;
         let ids: Vec<String> = page.hits.hits.into_iter().map(|hit| hit.id).collect();
         if ids.is_empty() {
@@ -281,9 +299,15 @@ impl SearchSink {
 
     /// Readers get the new index; what they saw before is kept.
     async fn swap(&mut self, index: &str, commit: &Commit) -> Result<()> {
-        let control = self.fence()?.held.control.clone();
         let older = self.older_than(index).await?;
-        self.exchange(index, &older).await?;
+        match self.exchange(index, &older).await {
+            // A snapshot that is just being made holds on to them.
+            Err(error) if error.code == "sink.refused" && !older.is_empty() => {
+                self.exchange(index, &[]).await?;
+            }
+            exchanged => exchanged?,
+        }
+        let control = Control { back: None, ..self.fence()?.held.control.clone() };
         let before = established(&commit.from);
         let previous =
             self.live.replace(index.to_owned()).map(|index| Previous { index, checkpoint: before });
@@ -300,6 +324,7 @@ impl SearchSink {
         let door = self.names.door(control.token);
         let fence = self.fence_mut()?;
         fence.replace(Control { next: Some(index.to_owned()), ..control }).await?;
+        fence.sweep().await?;
         let standing = Standing::look(&fence.client, &fence.names).await?;
         let mut actions: Vec<Value> = Vec::new();
         if standing.concrete {

@@ -28,6 +28,8 @@ fn derived(target: &Target, schema: &Schema, exact: &[String]) -> Value {
 fn field_type(kind: Kind, exact: bool) -> Value {
     let (Kind::Scalar(scalar) | Kind::Array(scalar)) = kind else { return json!({"type": "keyword"}) };
     let name = match scalar {
+        // A number would take values for the same that are only near each other.
+        Scalar::Numeric if exact => "keyword",
         Scalar::Bool => "boolean",
         Scalar::Int2 => "short",
         Scalar::Int4 => "integer",
@@ -65,9 +67,28 @@ pub(super) fn is_text(name: &str) -> bool {
     )
 }
 
-/// A field that is found by its exact value.
-pub(super) fn is_exact(name: &str) -> bool {
-    !matches!(name, "text" | "match_only_text" | "search_as_you_type" | "object" | "nested" | "binary")
+/// A field of this type finds a value of this kind by its text, and no others that are near it.
+pub(super) fn is_exact(name: &str, kind: Kind) -> bool {
+    let Kind::Scalar(scalar) = kind else { return name == "keyword" && kind == Kind::AsText };
+    match name {
+        // Of the others the text in a document is not the one that the database writes.
+        "keyword" => !matches!(
+            scalar,
+            Scalar::Float4
+                | Scalar::Float8
+                | Scalar::Timestamp
+                | Scalar::Timestamptz
+                | Scalar::Time
+                | Scalar::Interval
+                | Scalar::Bytea
+                | Scalar::Json
+                | Scalar::Jsonb
+        ),
+        "short" | "integer" | "long" => matches!(scalar, Scalar::Int2 | Scalar::Int4 | Scalar::Int8),
+        "boolean" => scalar == Scalar::Bool,
+        "date" => scalar == Scalar::Date,
+        _ => false,
+    }
 }
 
 /// Columns that a strict mapping has no field for: told before the first document is refused.

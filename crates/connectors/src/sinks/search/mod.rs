@@ -34,8 +34,8 @@ use async_trait::async_trait;
 use serde_json::Value;
 use uuid::Uuid;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Destination, Entry, Error, Lease, Ledger, Outcome, Position, Result, Scope,
-    Sink, State, Target, TargetName, Written,
+    Batch, Checkpoint, Commit, Destination, Entry, Error, Lease, Ledger, Load, LoadPath, Outcome, Position,
+    Result, RunId, Scope, Sink, State, Target, TargetName, Written,
 };
 
 use super::refused::{self, Refused, keep_one_a_key};
@@ -162,18 +162,20 @@ struct Passed {
 impl Sink for SearchSink {
     async fn seal(&mut self, lease: &Lease, state: State) -> Result<State> {
         let mut fence = self.hold(lease).await?;
+        let control = &fence.held.control;
+        let unfinished = control.writer.is_some_and(|writer| writer != lease.token) || control.next.is_some();
+        let takeover = std::mem::take(&mut self.takeover) || unfinished;
+        if takeover {
+            fence.shut_out().await?;
+        }
         let standing = Standing::look(&self.client, &self.names).await?;
         self.finish_swap(&mut fence, &standing).await?;
         self.live = standing.live(&self.names).cloned();
         self.heed_control(&fence);
         let state = self.vouch(state).await?;
-        let takeover = std::mem::take(&mut self.takeover);
-        let token = if takeover { lease.token } else { fence.held.control.token };
-        let doors = self.doors(token, &state);
-        match takeover {
-            true => fence.take_over(&doors).await?,
-            false if doors.iter().all(|(door, index)| standing.has_door(door, index)) => {}
-            false => fence.open(&doors).await?,
+        let doors = self.doors(fence.held.control.token, &state);
+        if takeover || !doors.iter().all(|(door, index)| standing.has_door(door, index)) {
+            fence.open(&doors).await?;
         }
         self.fence = Some(fence);
         self.refused = Refused::of(self.ledger.open_rejects(lease).await?);
@@ -182,14 +184,20 @@ impl Sink for SearchSink {
 
     async fn write(&mut self, batch: &Batch, commit: &Commit) -> Result<Written> {
         self.take_shape(&batch.rows.schema())?;
+        self.fence_mut()?.begin_writing().await?;
         match self.written(batch, commit).await {
             Err(error) if error.code == "rejects.limit" => Err(self.settle(commit).await),
             other => other,
         }
     }
 
-    async fn roll_back(&mut self, state: &State) -> Result<Checkpoint> {
-        self.go_back(state).await
+    async fn roll_back(&mut self, run: RunId, state: &State) -> Result<Checkpoint> {
+        self.fence_mut()?.begin_writing().await?;
+        self.go_back(run, state).await
+    }
+
+    async fn close(&mut self) -> Result<()> {
+        self.fence_mut()?.end_writing().await
     }
 
     async fn clear(&mut self) -> Result<()> {
@@ -209,6 +217,8 @@ impl SearchSink {
             live: None,
             next: None,
             previous: None,
+            writer: None,
+            back: None,
         };
         let held = controls.read_or_create(&first).await?;
         let control = &held.control;
@@ -220,9 +230,7 @@ impl SearchSink {
         let mut fence = Fence { client, names, controls, lease: *lease, held: held.clone() };
         if control.pipeline.is_none() {
             // Its owner was deleted: the index stays, and is anybody's.
-            fence
-                .replace(Control { previous: None, next: None, live: control.live.clone(), ..first })
-                .await?;
+            fence.replace(Control { live: control.live.clone(), ..first }).await?;
         } else if !is_mine {
             return Err(owned(&self.names, control));
         }
@@ -242,13 +250,14 @@ impl SearchSink {
     /// again.
     async fn vouch(&self, state: State) -> Result<State> {
         let State { mut checkpoint, version } = state;
-        if let (Some(load), Some(_)) = (checkpoint.load, &checkpoint.position.pass)
+        if let Some(load) = staged(&checkpoint)
             && !indexes::exists(&self.client, &self.names.physical(load.id)).await?
         {
             tracing::warn!(load = %load.id, "the index of this load is gone: it starts anew");
             checkpoint = checkpoint.without_pass();
         }
-        if (self.live.is_none() || self.moved) && !checkpoint.edited && holds_rows(&checkpoint) {
+        let strange = self.live.is_none() || (self.moved && !checkpoint.edited);
+        if strange && holds_rows(&checkpoint) {
             tracing::warn!(
                 index = self.names.index,
                 "this index was not written by us: everything is read again"
@@ -260,8 +269,8 @@ impl SearchSink {
 
     fn doors(&self, token: vitrina_core::LeaseToken, state: &State) -> Vec<(String, String)> {
         let live = self.live.iter().map(|live| (self.names.door(token), live.clone()));
-        let load = state.checkpoint.load.filter(|_| state.checkpoint.position.pass.is_some());
-        let load = load.map(|load| (self.names.load_door(token, load.id), self.names.physical(load.id)));
+        let load = staged(&state.checkpoint)
+            .map(|load| (self.names.load_door(token, load.id), self.names.physical(load.id)));
         live.chain(load).collect()
     }
 
@@ -348,6 +357,12 @@ impl SearchSink {
         let outcome = Outcome { rejects, ..Outcome::default() };
         self.ledger.keep_rejects(&commit.lease, &outcome).await.err().unwrap_or(told)
     }
+}
+
+/// The open load that has an index of its own.
+fn staged(checkpoint: &Checkpoint) -> Option<Load> {
+    let open = checkpoint.load.filter(|load| load.path == LoadPath::Staged);
+    open.filter(|_| checkpoint.position.pass.is_some())
 }
 
 /// Something has been read into the index, by a completed pass or by one that writes to it directly.

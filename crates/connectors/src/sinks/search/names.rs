@@ -78,8 +78,9 @@ impl Names {
     }
 
     /// An empty index that is there as long as its token may change aliases.
+    /// Never the same twice: one whose creation was delayed is not taken for one that was removed.
     pub(super) fn marker(&self, lease: &Lease) -> String {
-        format!("{}{}", self.marker_prefix(), lease.token)
+        format!("{}{}-{:08x}", self.marker_prefix(), lease.token, fastrand::u32(..))
     }
 
     fn marker_prefix(&self) -> String {
@@ -90,9 +91,9 @@ impl Names {
         format!("{}*", self.marker_prefix())
     }
 
-    /// The token whose marker this is.
-    pub(super) fn marked(&self, name: &str) -> Option<LeaseToken> {
-        name.strip_prefix(&self.marker_prefix())?.parse().ok().map(LeaseToken)
+    pub(super) fn is_marker(&self, name: &str) -> bool {
+        let parts = name.strip_prefix(&self.marker_prefix()).and_then(|rest| rest.split_once('-'));
+        parts.is_some_and(|(token, nonce)| token.parse::<i64>().is_ok() && is_hex(nonce, 8))
     }
 }
 
@@ -125,11 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn doors_and_markers_tell_their_token() {
+    fn doors_and_markers_are_told_from_what_is_like_them() {
         let names = names("film");
         let lease =
             Lease { pipeline: PipelineId(Uuid::nil()), owner: Owner(Uuid::nil()), token: LeaseToken(41) };
-        assert_eq!(names.marked(&names.marker(&lease)), Some(LeaseToken(41)));
+        let marker = names.marker(&lease);
+        assert!(names.is_marker(&marker) && !names.is_marker(&format!("{marker}0")));
         assert!(
             names.is_door(&names.load_door(LeaseToken(4), Uuid::nil()))
                 && names.is_door(&names.door(LeaseToken(4)))

@@ -97,7 +97,7 @@ impl Operations {
             Some(version) => {
                 drop(writeln!(self.body, ",\"version\":{version},\"version_type\":\"external\"}}}}"));
             }
-            None => self.body.extend_from_slice(b"}}\n"),
+            None => self.body.extend_from_slice(b",\"retry_on_conflict\":5}}\n"),
         }
         if let Err(reason) = document(&mut self.body) {
             self.body.truncate(start);

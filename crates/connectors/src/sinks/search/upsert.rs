@@ -212,7 +212,11 @@ impl SearchSink {
         };
         let mapping = mapping::mapping(&self.target, &batch.rows.schema(), &self.exact);
         let body = json!({"settings": mapping::settings(&self.target, false), "mappings": mapping});
-        control::create_alone(&self.client, &physical, &body).await?;
+        let of_others = format!("{}~", self.names.index);
+        let known = |alias: &str| {
+            self.target.document.partial && (alias == self.names.index || alias.starts_with(&of_others))
+        };
+        control::create_alone(&self.client, &physical, &body, known).await?;
         let door = self.door()?;
         let (index, wanted) = (self.names.index.clone(), physical.clone());
         let fence = self.fence_mut()?;

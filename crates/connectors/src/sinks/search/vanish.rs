@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use arrow_array::{Array, RecordBatch};
+use arrow_schema::Schema;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use vitrina_pgcopy::Kind;
 
 use super::control::encoded;
 use super::document::{Documents, id, id_of_row};
+use super::indexes::Shards;
 use super::operations::Operations;
 use super::values::Cells;
 use super::{SearchSink, indexes, mapping};
@@ -19,6 +21,8 @@ use crate::sinks::deletes;
 /// Keys that one search asks for.
 const KEYS_A_SEARCH: usize = 500;
 const PAGE: usize = 5000;
+/// Searches that are begun before the server is given up.
+const SEARCHES: usize = 4;
 
 impl SearchSink {
     /// The documents that a batch answers for and does not bring.
@@ -36,7 +40,7 @@ impl SearchSink {
         };
         let mut spared: HashSet<String> = ids.iter().cloned().collect();
         spared.extend(self.spared_ids(outcome));
-        let mut gone = self.in_scope(scope, live).await?;
+        let mut gone = self.in_scope(scope, &batch.rows.schema(), live).await?;
         gone.retain(|id| !spared.contains(id));
         gone.sort_unstable();
         gone.dedup();
@@ -54,13 +58,18 @@ impl SearchSink {
     }
 
     /// The ids of all documents that the scope may mean.
-    pub(super) async fn in_scope(&self, scope: &RecordBatch, live: &str) -> Result<Vec<String>> {
+    pub(super) async fn in_scope(
+        &self,
+        scope: &RecordBatch,
+        rows: &Schema,
+        live: &str,
+    ) -> Result<Vec<String>> {
         let schema = scope.schema();
         let columns: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();
         let is_key =
             columns.len() == self.key.len() && self.key.iter().all(|column| columns.contains(&column));
         if !is_key {
-            return self.search_scope(scope, live).await;
+            return self.search_scope(scope, rows, live).await;
         }
         let whole = |row: &usize| (0..scope.num_columns()).all(|column| scope.column(column).is_valid(*row));
         let ids = (0..scope.num_rows()).filter(whole).map(|row| Ok(id_of_row(scope, &self.key, row)?.ok()));
@@ -68,41 +77,58 @@ impl SearchSink {
     }
 
     /// By the fields of the change key, where that is not the key: what was written before is made searchable first.
-    async fn search_scope(&self, scope: &RecordBatch, live: &str) -> Result<Vec<String>> {
-        let fields = self.scope_fields(scope)?;
+    async fn search_scope(&self, scope: &RecordBatch, rows: &Schema, live: &str) -> Result<Vec<String>> {
+        let fields = self.scope_fields(scope, rows)?;
         indexes::refresh(&self.client, live).await?;
         let mut ids = Vec::new();
-        for start in (0..scope.num_rows()).step_by(KEYS_A_SEARCH) {
-            let end = (start + KEYS_A_SEARCH).min(scope.num_rows());
+        let at_once = (KEYS_A_SEARCH / fields.len().max(1)).max(1);
+        for start in (0..scope.num_rows()).step_by(at_once) {
+            let end = (start + at_once).min(scope.num_rows());
             let keys: Vec<Value> = (start..end).map(|row| one_key(&fields, row)).collect();
             ids.extend(self.all_ids(live, &json!({"bool": {"should": keys}})).await?);
         }
         Ok(ids)
     }
 
-    fn scope_fields<'a>(&self, scope: &'a RecordBatch) -> Result<Vec<(String, Cells<'a>)>> {
-        let schema = scope.schema();
+    /// The values of a scope are texts, whatever they are in the rows.
+    fn scope_fields<'a>(&self, scope: &'a RecordBatch, rows: &Schema) -> Result<Vec<(String, Cells<'a>)>> {
         let mut fields = Vec::new();
-        for (place, column) in schema.fields().iter().enumerate() {
-            let field = self.target.document.field(column.name());
-            let kind = field.and_then(|field| mapping::type_of(self.mapping().ok()?, field));
-            let (Some(field), Some(kind)) = (field, kind.filter(|kind| mapping::is_exact(kind))) else {
-                return Err(unsearchable(column.name()));
+        for (place, column) in scope.schema().fields().iter().enumerate() {
+            let name = column.name();
+            let field = self.target.document.field(name);
+            let of_field = field.and_then(|field| mapping::type_of(self.mapping().ok()?, field));
+            let of_rows = rows.field_with_name(name).ok().and_then(Kind::of_field);
+            let (Some(field), Some(of_field), Some(of_rows)) = (field, of_field, of_rows) else {
+                return Err(unsearchable(name));
             };
-            let quoted = mapping::is_text(kind);
-            let pg_kind = Kind::of_field(column).ok_or_else(|| unsearchable(column.name()))?;
-            let cells = Cells::of(scope.column(place).as_ref(), pg_kind, quoted);
-            fields.push((field.to_owned(), cells.ok_or_else(|| unsearchable(column.name()))?));
+            let cells = Cells::of(scope.column(place).as_ref(), Kind::AsText, true);
+            match cells.filter(|_| mapping::is_exact(of_field, of_rows)) {
+                Some(cells) => fields.push((field.to_owned(), cells)),
+                None => return Err(unsearchable(name)),
+            }
         }
         Ok(fields)
     }
 
-    /// Page by page, however many there are.
+    /// Page by page, however many there are. A page that was asked for and did not come is lost: the search begins anew.
     async fn all_ids(&self, index: &str, query: &Value) -> Result<Vec<String>> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.scroll(index, query).await {
+                Err(_) if tries < SEARCHES => {}
+                found => return found,
+            }
+        }
+    }
+
+    async fn scroll(&self, index: &str, query: &Value) -> Result<Vec<String>> {
         #[derive(Deserialize)]
         struct Page {
             #[serde(rename = "_scroll_id")]
             scroll: String,
+            #[serde(rename = "_shards")]
+            shards: Shards,
             hits: Hits,
         }
         #[derive(Deserialize)]
@@ -115,10 +141,11 @@ impl SearchSink {
             id: String,
         }
         let body = json!({"size": PAGE, "_source": false, "sort": ["_doc"], "query": query});
-        let path = format!("{}/_search?scroll=1m", encoded(index));
+        let path = format!("{}/_search?scroll=1m&allow_partial_search_results=false", encoded(index));
         let mut page: Page = self.client.get(Method::POST, &path, Some(&body)).await?;
         let mut ids = Vec::new();
         loop {
+            page.shards.require_all()?;
             let last = page.hits.hits.len() < PAGE;
             ids.extend(page.hits.hits.into_iter().map(|hit| hit.id));
             let scroll = json!({"scroll_id": page.scroll});
@@ -128,7 +155,8 @@ impl SearchSink {
                 return Ok(ids);
             }
             let more = json!({"scroll": "1m", "scroll_id": page.scroll});
-            page = self.client.get(Method::POST, "_search/scroll", Some(&more)).await?;
+            let reply = self.client.once(Method::POST, "_search/scroll", Some(&more)).await?;
+            page = self.client.read(&reply)?;
         }
     }
 
@@ -196,7 +224,9 @@ fn one_key(fields: &[(String, Cells<'_>)], row: usize) -> Value {
             let mut text = Vec::new();
             let value = cells.write(row, &mut text).ok().and_then(|()| serde_json::from_slice(&text).ok());
             match value {
-                Some(Value::Null) | None => json!({"bool": {"must_not": {"exists": {"field": field}}}}),
+                // What cannot be written is in no document.
+                None => json!({"match_none": {}}),
+                Some(Value::Null) => json!({"bool": {"must_not": {"exists": {"field": field}}}}),
                 Some(value) => json!({"term": {field: value}}),
             }
         })
@@ -209,5 +239,5 @@ fn unsearchable(column: &str) -> Error {
         "sink.change_key",
         format!("documents cannot be found by {column}, by which the source tells what has changed"),
     )
-    .hint("give it a field of an exact type in the mapping, keyword or a number, or make it the target's key")
+    .hint("give it a field of an exact type in the mapping, keyword or an integer, or make it the target's key; times and floating point numbers have none")
 }
