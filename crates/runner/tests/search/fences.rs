@@ -1,7 +1,7 @@
 //! Owners that were taken over: whatever they still send or wake up to do changes nothing.
 
 use serde_json::json;
-use vitrina_core::Status;
+use vitrina_core::{PipelineId, Status};
 use vitrina_testbed::{FaultProxy, SearchServer};
 
 use crate::shelf::Shelf;
@@ -169,22 +169,45 @@ async fn a_document_with_a_version_of_somebody_else_stops_the_run() {
     }
 }
 
+/// What follows when a pipeline is deleted.
+async fn forget(shelf: &Shelf, id: PipelineId) {
+    let settings = shelf.settings("tester");
+    let name = shelf.target().parse().unwrap();
+    let target = shelf.stage.store.target(&name).await.unwrap();
+    let left = vitrina_connectors::sinks::Left {
+        pipeline: id,
+        target: &target,
+        installation: shelf.stage.store.installation().await.unwrap(),
+        connections: &settings.connections,
+    };
+    settings.sinks.of(&name).unwrap().forget(&left).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_first_pass_of_an_incremental_pipeline_leaves_no_documents_of_the_one_before_it() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::new(&server, 10).await;
+        let first = shelf.full(10).await;
+        shelf.succeed(first).await;
+        forget(&shelf, first).await;
+        shelf.stage.db.execute("delete from content.film where id = 3").await;
+        let second = shelf
+            .pipeline(json!({"name": "second", "mode": "incremental", "incremental_key": "modified",
+                "incremental_id_key": "id"}))
+            .await;
+        shelf.succeed(second).await;
+        shelf.assert_true().await;
+        assert_eq!(shelf.documents().await.len(), 9);
+    }
+}
+
 #[tokio::test]
 async fn a_deleted_pipeline_leaves_its_index_and_a_new_one_may_write_to_it() {
     let server = SearchServer::opensearch().await;
     let shelf = Shelf::new(&server, 5).await;
     let first = shelf.full(10).await;
     shelf.succeed(first).await;
-    let settings = shelf.settings("tester");
-    let name = shelf.target().parse().unwrap();
-    let target = shelf.stage.store.target(&name).await.unwrap();
-    let left = vitrina_connectors::sinks::Left {
-        pipeline: first,
-        target: &target,
-        installation: shelf.stage.store.installation().await.unwrap(),
-        connections: &settings.connections,
-    };
-    settings.sinks.of(&name).unwrap().forget(&left).await.unwrap();
+    forget(&shelf, first).await;
     assert_eq!(shelf.documents().await.len(), 5);
     assert!(shelf.indexes.list().await.iter().all(|name| !name.contains("marker")));
     let second = shelf.pipeline(json!({"name": "second"})).await;

@@ -129,7 +129,7 @@ impl Bulk<'_> {
         let path = format!("{}/_bulk?require_alias=true&{ANSWER}", self.door);
         let (mut sent, mut waits) = (Sent::default(), WAITS.into_iter());
         loop {
-            let body = part.pack(&pending);
+            let body = part.pack(&pending, self.client.compresses);
             let lost = match self.client.bulk(&path, &body).await {
                 Err(lost) if lost.remedy == Remedy::Release => lost,
                 Err(mistake) => return Err(mistake),
@@ -217,7 +217,7 @@ impl Part<'_> {
         parts
     }
 
-    fn pack(&self, places: &[usize]) -> Packed {
+    fn pack(&self, places: &[usize], compresses: bool) -> Packed {
         let list = &self.operations.list;
         let whole = places.windows(2).all(|pair| pair[0] + 1 == pair[1]);
         let bytes = match (whole, places.first(), places.last()) {
@@ -227,7 +227,7 @@ impl Part<'_> {
                 Bytes::from(parts.collect::<Vec<_>>().concat())
             }
         };
-        match (bytes.len() > WORTH_COMPRESSING).then(|| compressed(&bytes)).flatten() {
+        match (compresses && bytes.len() > WORTH_COMPRESSING).then(|| compressed(&bytes)).flatten() {
             Some(bytes) => Packed { bytes, gzip: true },
             None => Packed { bytes, gzip: false },
         }
@@ -304,8 +304,24 @@ mod tests {
         let part = Part { door: "door", operations: &operations, body: &body };
         let parts = part.split((0..5).collect(), part.size(0) * 2);
         assert_eq!(parts, [vec![0, 1], vec![2, 3], vec![4]]);
-        assert_eq!(part.pack(&[0, 1, 2, 3, 4]).bytes, body);
-        assert_eq!(part.pack(&[0, 2]).bytes.len(), part.bytes(&[0, 2]));
+        assert_eq!(part.pack(&[0, 1, 2, 3, 4], true).bytes, body);
+        assert_eq!(part.pack(&[0, 2], true).bytes.len(), part.bytes(&[0, 2]));
+    }
+
+    #[test]
+    fn what_is_sent_to_other_machines_is_compressed_if_it_is_large() {
+        let mut operations = operations();
+        let large = vec![b' '; WORTH_COMPRESSING + 1];
+        operations
+            .index("6".to_owned(), 1, None, |out| {
+                out.extend_from_slice(&large);
+                Ok(())
+            })
+            .unwrap();
+        let body = Bytes::from(std::mem::take(&mut operations.body));
+        let part = Part { door: "door", operations: &operations, body: &body };
+        assert!(part.pack(&[5], true).gzip && part.pack(&[5], true).bytes.len() < 1000);
+        assert!(!part.pack(&[5], false).gzip && !part.pack(&[0], true).gzip);
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub(crate) struct Client {
     node: AtomicUsize,
     /// How large a bulk may be by now.
     pub(super) bulk_bytes: AtomicUsize,
+    /// A way through a network is slower than packing; one within this machine is not.
+    pub(super) compresses: bool,
 }
 
 impl fmt::Debug for Client {
@@ -93,6 +95,7 @@ impl Client {
         };
         Ok(Self {
             http: http.build().map_err(unusable)?,
+            compresses: !address.is_local(),
             address,
             key: api_key(connection)?,
             connection: connection.name.clone(),

@@ -121,7 +121,12 @@ impl Shards {
 
 /// Of what is searchable by now.
 pub(super) async fn count(client: &Client, index: &str) -> Result<u64> {
-    let counted: Count = client.get(Method::GET, &format!("{}/_count", encoded(index)), None).await?;
+    count_of(client, index, &json!({"match_all": {}})).await
+}
+
+pub(super) async fn count_of(client: &Client, index: &str, query: &Value) -> Result<u64> {
+    let path = format!("{}/_count", encoded(index));
+    let counted: Count = client.get(Method::POST, &path, Some(&json!({"query": query}))).await?;
     counted.shards.require_all()?;
     Ok(counted.count)
 }

@@ -28,6 +28,34 @@ const SAMPLE: u64 = 1000;
 /// The version of documents that a load takes over from the index before.
 const KEPT: i64 = 1;
 
+/// Bytes that a server may hold unsearchable before a load has it make segments of them.
+const BUFFERED: u64 = 32 << 20;
+
+/// What a load has sent and the server has not made segments of.
+#[derive(Debug, Default)]
+pub(super) struct Buffered {
+    bytes: u64,
+    sent: u64,
+}
+
+impl Buffered {
+    /// Few large segments: the more there is already, the more comes together.
+    fn is_large(&self) -> bool {
+        self.bytes > BUFFERED.max(self.sent / 4)
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.sent += bytes;
+    }
+}
+
+/// Some of the documents of an index, and how many it has.
+struct Sample {
+    before: u64,
+    ids: Vec<String>,
+}
+
 impl SearchSink {
     /// A pass that reads everything there is, though by its cursor: what is in the index by now was not written by this
     /// pipeline, and must not stay in it. It is a load like any other.
@@ -61,7 +89,7 @@ impl SearchSink {
         let door = self.names.load_door(self.fence()?.held.control.token, load.id);
         let (rows, ids) = self.distinct(batch, outcome)?;
         let route = Route { door: &door, index: &index, version: versions::draw(commit.lease.token)? };
-        self.send(&route, &rows, &ids, outcome).await?;
+        self.send_load(&route, &rows, &ids, outcome).await?;
         load.rows += outcome.counts.written();
         self.unload(&route, batch, &rows, &ids, outcome).await?;
         self.hold_rejects(commit, outcome).await?;
@@ -73,6 +101,30 @@ impl SearchSink {
         let mut checkpoint = commit.from.advance(commit.run, to, 0, None);
         checkpoint.load = (!batch.ends_pass()).then_some(load);
         Ok(checkpoint)
+    }
+
+    /// What was sent lies in the server's memory until a refresh makes segments of it, and one thread does that: a part of
+    /// it is done on the way, lest all others wait for it at the end.
+    async fn send_load(
+        &mut self,
+        route: &Route<'_>,
+        rows: &RecordBatch,
+        ids: &[String],
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        if self.buffered.is_large() {
+            // Only time depends on it.
+            let (sent, _) = tokio::join!(
+                self.send(route, rows, ids, outcome),
+                indexes::refresh(&self.client, route.index)
+            );
+            sent?;
+            self.buffered.bytes = 0;
+        } else {
+            self.send(route, rows, ids, outcome).await?;
+        }
+        self.buffered.add(outcome.counts.bytes);
+        Ok(())
     }
 
     /// A row that came in this pass already may have left the query since.
@@ -154,7 +206,8 @@ impl SearchSink {
             return Ok(());
         }
         let kept = self.keep_refused(index, door, outcome).await?;
-        indexes::refresh(&self.client, index).await?;
+        let (refreshed, sample) = tokio::join!(indexes::refresh(&self.client, index), self.sample());
+        refreshed?;
         let found = indexes::count(&self.client, index).await?;
         // A pass by cursor brings a row as often as it changes meanwhile.
         if counted && found > load.rows + kept {
@@ -164,8 +217,8 @@ impl SearchSink {
         if found == 0 {
             self.refuse_to_empty().await?;
         }
-        if let Some(live) = self.live.clone() {
-            outcome.counts.deleted = self.hold_load_limit(&live, index, found, commit).await?;
+        if let Some(sample) = sample? {
+            outcome.counts.deleted = self.hold_load_limit(sample, index, found, commit).await?;
         }
         let settled = mapping::settled(&self.target);
         let _: Value =
@@ -262,15 +315,18 @@ impl SearchSink {
     }
 
     /// How many documents vanish by the swap: exactly for few, by a sample for many.
-    async fn hold_load_limit(&self, live: &str, index: &str, found: u64, commit: &Commit) -> Result<u64> {
-        indexes::refresh(&self.client, live).await?;
-        let before = indexes::count(&self.client, live).await?;
-        let gone = before.saturating_sub(found).max(self.sampled(live, index, before).await?);
+    async fn hold_load_limit(&self, sample: Sample, index: &str, found: u64, commit: &Commit) -> Result<u64> {
+        let Sample { before, ids } = sample;
+        let query = json!({"ids": {"values": &ids}});
+        let there = if ids.is_empty() { 0 } else { indexes::count_of(&self.client, index, &query).await? };
+        let missing = (ids.len() as u64).saturating_sub(there) as f64 / (ids.len() as f64).max(1.0);
+        let gone = before.saturating_sub(found).max((missing * before as f64).round() as u64);
         deletes::hold_limit(&self.target.name, commit.delete_limit, gone, before)?;
         Ok(gone)
     }
 
-    async fn sampled(&self, live: &str, index: &str, before: u64) -> Result<u64> {
+    /// Of what readers see.
+    async fn sample(&self) -> Result<Option<Sample>> {
         #[derive(Deserialize)]
         struct Page {
             hits: Hits,
@@ -284,17 +340,14 @@ impl SearchSink {
             #[serde(rename = "_id")]
             id: String,
         }
+        let Some(live) = &self.live else { return Ok(None) };
+        indexes::refresh(&self.client, live).await?;
+        let before = indexes::count(&self.client, live).await?;
         let query = json!({"function_score": {"query": {"match_all": {}}, "random_score": {}}});
         let body = json!({"size": SAMPLE, "_source": false, "query": query});
         let path = format!("{}/_search?allow_partial_search_results=false", encoded(live));
         let page: Page = self.client.get(Method::POST, &path, Some(&body)).await?;
-        let ids: Vec<String> = page.hits.hits.into_iter().map(|hit| hit.id).collect();
-        if ids.is_empty() {
-            return Ok(0);
-        }
-        let there = indexes::versions(&self.client, index, &ids).await?;
-        let share = (ids.len() - there.len()) as f64 / ids.len() as f64;
-        Ok((share * before as f64).round() as u64)
+        Ok(Some(Sample { before, ids: page.hits.hits.into_iter().map(|hit| hit.id).collect() }))
     }
 
     /// Readers get the new index; what they saw before is kept.

@@ -68,6 +68,7 @@ impl Kind for Search {
             ledger: Arc::clone(&order.ledger),
             has_order: order.has_order(),
             repeats_keys: order.schema.is_none(),
+            buffered: load::Buffered::default(),
             refused: Refused::default(),
             passed: Passed::default(),
             mapping: None,
@@ -139,6 +140,7 @@ struct SearchSink {
     has_order: bool,
     /// A transform may bring a key in several batches of a load.
     repeats_keys: bool,
+    buffered: load::Buffered,
     refused: Refused,
     passed: Passed,
     /// Made for the columns of the rows.

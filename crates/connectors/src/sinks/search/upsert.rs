@@ -17,9 +17,9 @@ use crate::rejects::{keep, reject, without_null_keys};
 use crate::sinks::duplicates;
 
 /// Bulks under way at a time: while the server works on one, the next is made and sent.
-const UNDER_WAY: usize = 2;
-/// Rows that make a bulk, by the memory they take here.
-const BULK: usize = 1 << 20;
+const UNDER_WAY: usize = 3;
+/// Rows that make a bulk, by the memory they take here. With larger ones there is little to do at a time when a batch ends.
+const BULK: usize = 1 << 19;
 
 /// Where documents go, and as which version.
 #[derive(Debug)]
