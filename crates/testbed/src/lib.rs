@@ -3,6 +3,7 @@
 //! Whatever goes wrong here is a panic: the reader is a test.
 
 mod database;
+mod ear;
 mod front;
 mod http;
 mod line;
@@ -13,6 +14,7 @@ mod server;
 mod wait;
 
 pub use database::Database;
+pub use ear::listen;
 pub use front::{Front, FrontPlan};
 pub use http::http_client;
 pub use line::Line;

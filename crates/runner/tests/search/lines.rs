@@ -20,7 +20,7 @@ impl Log {
     fn listen(&self) -> tracing::subscriber::DefaultGuard {
         let log = self.clone();
         let logger = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false);
-        tracing::subscriber::set_default(logger.with_writer(move || log.clone()).finish())
+        vitrina_testbed::listen(logger.with_writer(move || log.clone()).finish())
     }
 
     fn text(&self) -> String {
