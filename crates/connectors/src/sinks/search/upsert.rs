@@ -18,8 +18,8 @@ use crate::sinks::duplicates;
 
 /// Bulks under way at a time: while the server works on one, the next is made and sent.
 const UNDER_WAY: usize = 3;
-/// Rows that make a bulk, by the memory they take here. With larger ones there is little to do at a time when a batch ends.
-const BULK: usize = 1 << 19;
+/// Rows that make a bulk, by the memory they take here: many to a batch, or one core alone works on the last of them.
+const BULK: usize = 1 << 18;
 
 /// Where documents go, and as which version.
 #[derive(Debug)]
