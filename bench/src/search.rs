@@ -60,6 +60,8 @@ pub(crate) async fn measure(names: &[&str], ground: &Ground, scale: f64) -> Resu
 struct Rounds {
     curl: [Vec<f64>; WAYS.len()],
     vitrina: Vec<f64>,
+    /// Rows and batches of the last run.
+    size: (u64, u64),
 }
 
 impl Rounds {
@@ -70,6 +72,7 @@ impl Rounds {
         let seconds = finished.duration_since(started).as_secs_f64();
         eprintln!("  vitrina: {seconds:.2} s");
         self.vitrina.push(seconds);
+        self.size = (run.rows_read, run.batches);
         self.curl.iter_mut().zip(curl).for_each(|(all, seconds)| all.push(seconds));
         Ok(())
     }
@@ -112,13 +115,11 @@ impl<'a> Bench<'a> {
     async fn full(&self) -> Result<Measured> {
         eprintln!("search-full …");
         let mut rounds = Rounds::default();
-        let mut run = self.run("search-full").await?;
         for round in 0..ROUNDS {
             let curl = self.limits("true", 2 + round).await?;
-            run = self.run("search-full").await?;
-            rounds.add(curl, &run)?;
+            rounds.add(curl, &self.run("search-full").await?)?;
         }
-        self.judged("search-full", &run, &rounds)
+        self.judged("search-full", &rounds)
     }
 
     async fn incremental(&self) -> Result<Measured> {
@@ -126,7 +127,7 @@ impl<'a> Bench<'a> {
         self.ground.sql("delete from etl.etl_pipelines where name = 'search-full'")?;
         self.pipeline("search-incr", "incremental").await?;
         self.forget().await?;
-        let mut run = self.run("search-incr").await?;
+        self.run("search-incr").await?;
         self.settle_copy().await?;
         let mut rounds = Rounds::default();
         for round in 0..ROUNDS {
@@ -135,10 +136,9 @@ impl<'a> Bench<'a> {
             self.ground.sql("vacuum analyze content.shelf")?;
             let changed = format!("modified >= '{stamp}'");
             let curl = self.limits(&changed, 1000 + round).await?;
-            run = self.run("search-incr").await?;
-            rounds.add(curl, &run)?;
+            rounds.add(curl, &self.run("search-incr").await?)?;
         }
-        self.judged("search-incr", &run, &rounds)
+        self.judged("search-incr", &rounds)
     }
 
     async fn pipeline(&self, name: &str, mode: &str) -> Result<()> {
@@ -165,9 +165,10 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn judged(&self, name: &str, run: &RunRecord, rounds: &Rounds) -> Result<Measured> {
-        let measured = Measured::new(name, run.rows_read, median(&rounds.vitrina), rounds.limit());
-        Ok(Measured { batches: Some(run.batches), ..measured.by(&self.runner.usage()?) })
+    fn judged(&self, name: &str, rounds: &Rounds) -> Result<Measured> {
+        let (rows, batches) = rounds.size;
+        let measured = Measured::new(name, rows, median(&rounds.vitrina), rounds.limit());
+        Ok(Measured { batches: Some(batches), ..measured.by(&self.runner.usage()?) })
     }
 
     /// How long each way takes to post the documents of these films.
