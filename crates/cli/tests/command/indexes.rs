@@ -39,8 +39,9 @@ impl Cinema {
         self.indexes.name(name)
     }
 
+    /// A run that begins now: one of the schedule may be under way, and have begun before what it is to see.
     fn run(&self, pipeline: &str) -> String {
-        self.vitrina(&["run", pipeline, "--watch"]).ends(0)
+        self.vitrina(&["run", pipeline, "--on-active", "after", "--watch"]).ends(0)
     }
 
     async fn search(&self, index: &str, query: Value) -> Vec<Value> {
