@@ -151,6 +151,7 @@ impl<'a> Bench<'a> {
     }
 
     async fn run(&self, name: &str) -> Result<RunRecord> {
+        self.quiet().await?;
         let run = self.runner.run(&self.ground.store, name).await?;
         let count = self.server.count(INDEX).await;
         ensure!(count > 0, "the index is empty");
@@ -186,6 +187,18 @@ impl<'a> Bench<'a> {
         Ok(seconds)
     }
 
+    /// What was written before is merged in the background: nobody is timed meanwhile.
+    async fn quiet(&self) -> Result<()> {
+        loop {
+            let stats = self.server.get("_nodes/stats/indices/merge").await;
+            let nodes = stats["nodes"].as_object().context("the nodes")?;
+            if nodes.values().all(|node| node["indices"]["merges"]["current"] == 0) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     async fn post(&self, folder: &Path, gzip: bool, connections: usize, anew: bool) -> Result<Duration> {
         if anew {
             self.fresh_copy().await?;
@@ -198,6 +211,7 @@ impl<'a> Bench<'a> {
             folder.display(),
             self.server.url()
         );
+        self.quiet().await?;
         let started = Instant::now();
         let status = Command::new("bash").args(["-c", &script]).status()?;
         ensure!(status.success(), "curl failed");

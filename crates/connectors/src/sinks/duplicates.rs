@@ -1,6 +1,6 @@
 //! Several rows of one key: the last one counts where the pipeline has an order, and none where it has not.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use arrow_array::RecordBatch;
 use arrow_row::{RowConverter, SortField};
@@ -18,8 +18,8 @@ pub(super) struct Distinct {
 }
 
 impl Distinct {
-    /// The rows as they are, for someone else to look through.
-    pub(super) fn unseen(rows: &RecordBatch) -> Self {
+    /// The rows as they are.
+    pub(super) fn all(rows: &RecordBatch) -> Self {
         Self { rows: rows.clone(), rejected: Vec::new(), replaced: 0 }
     }
 }
@@ -31,7 +31,11 @@ pub(super) fn distinct(rows: &RecordBatch, key: &[String], has_order: bool) -> R
     let count = rows.num_rows();
     let in_order = (1..count).all(|row| converted.row(row - 1) < converted.row(row));
     if in_order {
-        return Ok(Distinct { rows: rows.clone(), rejected: Vec::new(), replaced: 0 });
+        return Ok(Distinct::all(rows));
+    }
+    let mut seen = HashSet::with_capacity(count);
+    if (0..count).all(|row| seen.insert(converted.row(row))) {
+        return Ok(Distinct::all(rows));
     }
     let mut places: HashMap<_, Vec<usize>> = HashMap::with_capacity(count);
     for row in 0..count {

@@ -274,7 +274,7 @@ impl PostgresSink {
         without_null_keys(&mut rows, &mut rejected, &self.mart.key)?;
         let mut distinct = match self.has_order || self.shape()?.has_plain_key(&self.mart) {
             true => duplicates::distinct(&rows, &self.mart.key, self.has_order)?,
-            false => Distinct::unseen(&rows),
+            false => Distinct::all(&rows),
         };
         distinct.rejected.extend(rejected);
         Ok(distinct)

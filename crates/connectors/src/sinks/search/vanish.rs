@@ -38,10 +38,10 @@ impl SearchSink {
             self.passed.before = commit.from.rows_before.or(self.passed.before);
             return Ok(Vec::new());
         };
-        let mut spared: HashSet<String> = ids.iter().cloned().collect();
-        spared.extend(self.spared_ids(outcome));
+        let refused = self.spared_ids(outcome);
+        let spared: HashSet<&str> = ids.iter().chain(&refused).map(String::as_str).collect();
         let mut gone = self.in_scope(scope, &batch.rows.schema(), live).await?;
-        gone.retain(|id| !spared.contains(id));
+        gone.retain(|id| !spared.contains(id.as_str()));
         gone.sort_unstable();
         gone.dedup();
         self.hold_delete_limit(commit, live, gone).await

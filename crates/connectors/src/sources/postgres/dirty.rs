@@ -42,17 +42,13 @@ pub(super) fn other_columns(watch: &Watch) -> Error {
 
 /// Each key once; the last one of those that share a cursor takes the reading behind it.
 pub(super) fn in_order(found: Vec<(Vec<String>, Key)>) -> VecDeque<Dirty> {
-    let next: Vec<Option<Vec<String>>> =
-        found.iter().skip(1).map(|(at, _)| Some(at.clone())).chain([None]).collect();
+    let ends: Vec<bool> = found.windows(2).map(|pair| pair[0].0 != pair[1].0).chain([true]).collect();
     let (mut dirty, mut seen) = (VecDeque::<Dirty>::with_capacity(found.len()), HashSet::new());
-    for ((at, key), next) in found.into_iter().zip(next) {
-        let at = (next.as_ref() != Some(&at)).then_some(at);
+    for ((at, key), ends) in found.into_iter().zip(ends) {
+        let (at, is_new) = (ends.then_some(at), seen.insert(key.clone()));
         match dirty.back_mut() {
-            Some(last) if !seen.insert(key.clone()) => last.at = at.or(last.at.take()),
-            _ => {
-                seen.insert(key.clone());
-                dirty.push_back(Dirty { key, at });
-            }
+            Some(last) if !is_new => last.at = at.or(last.at.take()),
+            _ => dirty.push_back(Dirty { key, at }),
         }
     }
     dirty

@@ -13,6 +13,8 @@ pub(super) struct Pending {
     page: Page,
     /// Rows of its first keys.
     ready: VecDeque<Recomputed>,
+    /// The sink has had nothing yet.
+    sink_waits: bool,
 }
 
 /// The rows of some dirty keys.
@@ -27,7 +29,7 @@ pub(super) struct Next {
 
 impl Pending {
     pub(super) fn new(recompute: Recompute) -> Self {
-        Self { recompute, page: Page::default(), ready: VecDeque::new() }
+        Self { recompute, page: Page::default(), ready: VecDeque::new(), sink_waits: true }
     }
 
     /// All keys of the page have been read.
@@ -41,7 +43,11 @@ impl Pending {
 
     pub(super) async fn next(&mut self, reader: &mut Reader) -> Result<Next> {
         if self.ready.is_empty() && !self.page.dirty.is_empty() {
-            let some = self.page.dirty.iter().take(self.recompute.step);
+            let step = match std::mem::take(&mut self.sink_waits) {
+                true => self.recompute.first_step(),
+                false => self.recompute.step,
+            };
+            let some = self.page.dirty.iter().take(step);
             let keys: Vec<Key> = some.map(|dirty| dirty.key.clone()).collect();
             self.ready = self.recompute.read(&keys, reader).await?;
         }

@@ -131,9 +131,10 @@ impl Track {
             found.extend(reader.rows(&new).await?);
         }
         reader.end().await?;
-        let last = found.len() < limit;
+        let few = found.len() < limit;
         let found: Vec<(Vec<String>, Key)> = found.iter().map(|row| (row.get(0), row.get(1))).collect();
         let end = found.last().map(|(at, _)| at.clone());
+        let last = few || (end.is_some() && end == way.bound);
         let dirty = match &self.keys {
             None => in_order(found),
             Some(keys) => keys.lead(found, reader).await?,
