@@ -22,6 +22,8 @@ pub(crate) const NAMES: [&str; 2] = ["search-full", "search-incr"];
 const FILMS: f64 = 200_000.0;
 /// Of both sides in turn; the median of each counts, as their servers are busy with their own affairs at times.
 const ROUNDS: i64 = 5;
+/// Increments are short, and the first of them meets code of the server that has not run yet: it does not count.
+const INCREMENTS: i64 = 8;
 /// Compressed or not, over so many connections.
 const WAYS: [(bool, usize); 4] = [(false, 1), (false, 2), (true, 1), (true, 2)];
 const BATCH: i32 = 10_000;
@@ -130,13 +132,16 @@ impl<'a> Bench<'a> {
         self.run("search-incr").await?;
         self.settle_copy().await?;
         let mut rounds = Rounds::default();
-        for round in 0..ROUNDS {
+        for round in 0..=INCREMENTS {
             let stamp = format!("2026-06-0{}", round + 1);
             self.ground.sql(&TOUCH_A_TENTH.replace("$stamp", &stamp))?;
             self.ground.sql("vacuum analyze content.shelf")?;
             let changed = format!("modified >= '{stamp}'");
             let curl = self.limits(&changed, 1000 + round).await?;
-            rounds.add(curl, &self.run("search-incr").await?)?;
+            let run = self.run("search-incr").await?;
+            if round > 0 {
+                rounds.add(curl, &run)?;
+            }
         }
         self.judged("search-incr", &rounds)
     }

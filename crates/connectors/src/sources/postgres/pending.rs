@@ -32,6 +32,14 @@ impl Pending {
         Self { recompute, page: Page::default(), ready: VecDeque::new(), sink_waits: true }
     }
 
+    /// Keys that make a page: as long as the sink waits for its first rows, no more than those need.
+    pub(super) fn page_rows(&self, reader: &Reader) -> usize {
+        match self.sink_waits {
+            true => self.recompute.first_step(),
+            false => reader.page_rows(),
+        }
+    }
+
     /// All keys of the page have been read.
     pub(super) fn is_empty(&self) -> bool {
         self.page.dirty.is_empty()

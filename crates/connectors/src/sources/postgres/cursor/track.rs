@@ -112,7 +112,7 @@ impl Track {
         from: &Position,
     ) -> Result<Option<Batch>> {
         if pending.is_empty() {
-            pending.fill(self.page(reader, way, range).await?);
+            pending.fill(self.page(reader, way, range, pending.page_rows(reader)).await?);
         }
         let next = pending.next(reader).await?;
         way.position = next.position.or(way.position.take());
@@ -120,8 +120,7 @@ impl Track {
         Ok(next.recomputed.map(|recomputed| recomputed.batch(nothing(reader, from))))
     }
 
-    async fn page(&self, reader: &Reader, way: &Way, range: &Range<'_>) -> Result<Page> {
-        let limit = reader.page_rows();
+    async fn page(&self, reader: &Reader, way: &Way, range: &Range<'_>, limit: usize) -> Result<Page> {
         reader.begin().await?;
         let mut found = Vec::new();
         if let Some(again) = self.again(way, range, limit) {
