@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar, overload
 
-from . import annotations, postgres
-from .annotations import BatchType
+from . import batch_types, postgres
+from .batch_types import BatchType
 from .context import Context
 from .errors import DeclarationError
 
@@ -95,8 +95,8 @@ def transform(
     def register(function: Function) -> Function:
         _check_function(function, "transform")
         subject, context = _transform_parameters(function)
-        annotation = annotations.resolve(subject.annotation, function)
-        kind = annotations.batch_type(annotation, f'parameter "{subject.name}" of {_place(function)}')
+        annotation = batch_types.resolve(subject.annotation, function)
+        kind = batch_types.batch_type(annotation, f'parameter "{subject.name}" of {_place(function)}')
         return _register(function, name, "transform", kind, (subject.name, context), (input, output))
 
     return register if function is None else register(function)
@@ -122,7 +122,7 @@ def source(
     def register(function: Function) -> Function:
         _check_function(function, "source")
         position, context = _source_parameters(function)
-        kind = annotations.batch_type(_yielded(function, batch), f"what {_place(function)} yields")
+        kind = batch_types.batch_type(_yielded(function, batch), f"what {_place(function)} yields")
         return _register(function, name, "source", kind, (position, context), (None, output))
 
     return register if function is None else register(function)
@@ -162,15 +162,15 @@ def _check_function(function: Any, decorator: str) -> None:
 
 
 def _transform_parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, str | None]:
-    parameters = list(annotations.signature(function).parameters.values())
+    parameters = list(batch_types.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in _CALLABLE_BY_NAME:
         raise DeclarationError(f"{_place(function)} takes no batch; hint: def f(rows: list[dict])")
     return parameters[0], _context_among(parameters[1:], function)
 
 
 def _source_parameters(function: Callable[..., Any]) -> tuple[str, str | None]:
-    parameters = list(annotations.signature(function).parameters.values())
-    positions = [each for each in parameters if not annotations.is_context(each, function)]
+    parameters = list(batch_types.signature(function).parameters.values())
+    positions = [each for each in parameters if not batch_types.is_context(each, function)]
     if not positions or positions[0].kind not in _CALLABLE_BY_NAME:
         raise DeclarationError(f"{_place(function)} takes no position; hint: def f(context, position)")
     rest = [each for each in parameters if each is not positions[0]]
@@ -184,7 +184,7 @@ def _context_among(parameters: list[inspect.Parameter], function: Callable[..., 
     """The parameter for the context. Any other must do without a value."""
     context = None
     for parameter in parameters:
-        if context is None and annotations.is_context(parameter, function):
+        if context is None and batch_types.is_context(parameter, function):
             context = parameter.name
         elif parameter.default is parameter.empty and parameter.kind in _CALLABLE_BY_NAME:
             raise DeclarationError(
@@ -196,9 +196,9 @@ def _context_among(parameters: list[inspect.Parameter], function: Callable[..., 
 
 def _yielded(function: Callable[..., Any], batch: Any) -> Any:
     if batch is not None:
-        return annotations.resolve(batch, function)
-    returned = annotations.resolve(annotations.signature(function).return_annotation, function)
-    return annotations.stream_item(returned)
+        return batch_types.resolve(batch, function)
+    returned = batch_types.resolve(batch_types.signature(function).return_annotation, function)
+    return batch_types.stream_item(returned)
 
 
 def _place(function: Callable[..., Any]) -> str:
@@ -226,4 +226,5 @@ def _text_of(file: str, function: Callable[..., Any]) -> bytes:
             return source_file.read().replace(b"\r\n", b"\n")
     except OSError:
         # No file: typed into a shell, or inside a zip. The function's own code has to do.
-        return inspect.unwrap(function).__code__.co_code
+        code: bytes = inspect.unwrap(function).__code__.co_code
+        return code

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -114,7 +114,9 @@ def _numeric(value: Any) -> str:
 
 
 def _bytea(value: Any) -> str:
-    return bytes(_instance((bytes, bytearray, memoryview))(value)).hex()
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise Misfit(_named(value))
+    return value.hex()
 
 
 def _date(value: Any) -> str:
@@ -243,7 +245,3 @@ _FORMS = {
     "jsonb": Form(json.loads, _json, _plain()),
     "null": Form(None, _instance(type(None)), _plain()),
 }
-
-
-def known_forms() -> Iterable[str]:
-    return _FORMS.keys()

@@ -88,10 +88,12 @@ class Worker:
             if call == "next":
                 return self._next()
             if call == "source":
-                return self._open(header)
-            if call == "close":
-                return self._close()
-            raise ContractError(f'unknown call "{call}"; known are transform, source, next, close')
+                self._open(header)
+            elif call == "close":
+                self._close()
+            else:
+                raise ContractError(f'unknown call "{call}"; known are transform, source, next, close')
+            return None
         except BaseException as error:
             self._leave_child(error)
             return {"error": failure.describe(error, self._modules)}, b""
