@@ -170,9 +170,9 @@ def _written(row: Row, columns: Mapping[str, str]) -> str:
 
 def _rejects(wanted: list[dict[str, Any]], rejects: list[Refused]) -> tuple[list[str], list[str]]:
     """Of each reject, only what the file says of it is compared."""
-    actual = [{"row": each.row, "code": each.code, "message": each.message} for each in rejects]
+    actual: list[dict[str, Any]] = [{"row": each.row, "code": each.code, "message": each.message} for each in rejects]
     said: dict[int, set[str]] = {each["row"]: set(each) for each in wanted}
-    shown = [{key: value for key, value in each.items() if key in said.get(each["row"], each)} for each in actual]
+    shown = [{key: value for key, value in each.items() if key in said.get(each["row"], set(each))} for each in actual]
     return [json.dumps(each, sort_keys=True) for each in wanted], [json.dumps(each, sort_keys=True) for each in shown]
 
 

@@ -156,7 +156,7 @@ def _timestamptz(value: Any) -> str:
         raise Misfit("datetime without a time zone")
     if value.tzinfo is not timezone.utc:
         value = value.astimezone(timezone.utc)
-    return value.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return str(value.replace(tzinfo=None).isoformat(timespec="microseconds")) + "Z"
 
 
 def _beyond(value: str, read: Callable[[str], Any]) -> str:
