@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from . import values
+from . import postgres, values
 from .errors import ContractError
 from .inference import infer
 
@@ -44,7 +44,7 @@ def encode(
         column = [row.get(name) for row in rows]
         columns[name], cells = _encoded(name, column, given, declared or {})
         encoded.append(cells)
-    return columns, _lines(names, encoded, len(rows))
+    return columns, _lines(columns, encoded, len(rows))
 
 
 def checked(rows: Iterable[Any]) -> list[Row]:
@@ -98,18 +98,29 @@ def _fitted(name: str, column: list[Any], pg_type: str, how: str) -> list[Any]:
         raise ContractError(f'column "{name}" {how} {pg_type}: {error}') from None
 
 
-def _lines(names: list[str], columns: list[list[Any]], count: int) -> bytes:
-    """One pass of the encoder for the whole batch. Line breaks and carriage returns are escaped
-    inside strings, so as separators they are unambiguous, and no cell holds an object."""
-    if not names:
+def _lines(columns: Columns, cells: list[list[Any]], count: int) -> bytes:
+    """Column by column: one pass of the encoder for each, and one template for all rows."""
+    if not columns:
         return b"{}\n" * count
-    rows = [dict(zip(names, cells)) for cells in zip(*columns)]
-    text = json.dumps(rows, ensure_ascii=False, allow_nan=False, separators=("\n", ":"))
-    text = text[1:-1].replace("}\n{", "}\r{").replace("\n", ",").replace("\r", "\n")
+    keys = (_JSON.encode(name).replace("%", "%%") for name in columns)
+    template = "{" + ",".join(f"{key}:%s" for key in keys) + "}\n"
+    texts = [_texts(column, pg_type) for column, pg_type in zip(cells, columns.values())]
+    text = "".join([template % row for row in zip(*texts)])
     try:
-        return text.encode() + b"\n"
+        return text.encode()
     except UnicodeEncodeError:
-        raise ContractError(_broken(names, columns)) from None
+        raise ContractError(_broken(list(columns), cells)) from None
+
+
+def _texts(cells: list[Any], pg_type: str) -> list[str]:
+    if postgres.is_array(pg_type):
+        return [_JSON.encode(cell) for cell in cells]
+    # A line break inside a string is escaped, so as a separator it is unambiguous.
+    return _BY_LINE.encode(cells)[1:-1].split("\n")
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_BY_LINE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=("\n", ":"))
 
 
 def _broken(names: list[str], columns: list[list[Any]]) -> str:

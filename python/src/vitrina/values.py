@@ -144,7 +144,7 @@ def _timestamp(value: Any) -> str:
         raise Misfit(_named(value))
     if value.utcoffset() is not None:
         raise Misfit("datetime with a time zone")
-    return value.isoformat(timespec="microseconds")
+    return value.isoformat("T", "microseconds")
 
 
 def _timestamptz(value: Any) -> str:
@@ -156,7 +156,8 @@ def _timestamptz(value: Any) -> str:
         raise Misfit("datetime without a time zone")
     if value.tzinfo is not timezone.utc:
         value = value.astimezone(timezone.utc)
-    return str(value.replace(tzinfo=None).isoformat(timespec="microseconds")) + "Z"
+    text: str = value.isoformat("T", "microseconds")
+    return text[: -len("+00:00")] + "Z"
 
 
 def _beyond(value: str, read: Callable[[str], Any]) -> str:
