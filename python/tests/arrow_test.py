@@ -248,6 +248,19 @@ def a_result_in_many_pieces_goes_back_as_one_batch(workshop):
     assert result.num_rows == 6
 
 
+def a_stream_of_no_batch_or_of_several_is_read_whole(workshop):
+    runner = _start(workshop, "pyarrow.RecordBatch", "return batch")
+    batch = _batch(EVERY_TYPE)
+    for count in (0, 2):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            for _ in range(count):
+                stream.write_batch(batch)
+        header, body = runner.ask(runner.call("change", {"text": "text"}), sink.getvalue().to_pybytes())
+        assert "done" in header
+        assert pa.ipc.open_stream(body).read_all().num_rows == 2 * count
+
+
 def a_not_a_number_stays_what_it_is(workshop):
     for frame in FRAMES:
         _, result = _one(_start(workshop, frame, "return batch").arrow("change", _batch({"a": pa.array([float("nan"), None])})))

@@ -149,6 +149,8 @@ def a_name_may_have_sixty_three_characters_dots_and_dashes(workshop):
     ("async def slug(row: dict)", "is async"),
     ("def slug()", "takes no batch"),
     ("def slug(row: dict, limit)", 'asks for "limit"'),
+    ("def slug(row: dict, /)", "by position only"),
+    ("def slug(*rows: dict)", "takes no batch"),
     ("class Slug", "takes a function, not type"),
 ])
 def what_cannot_be_called_is_an_error_at_import(workshop, head, words):

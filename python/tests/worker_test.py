@@ -154,6 +154,12 @@ def a_message_with_half_a_character_is_still_a_valid_frame(workshop):
     assert _error(_one(workshop, "raise ValueError('a\\ud800')"))["message"] == "a?"
 
 
+def a_huge_reason_of_a_refusal_is_cut(workshop):
+    runner = _one(workshop, "context.reject(row, 'é' * 1_000_000 + '\\ud800')\nreturn row")
+    header, rows = runner.rows("change", {"a": "bigint"}, [{"a": 1}])
+    assert rows == [] and len(header["done"]["rejects"][0]["message"].encode()) <= 2048
+
+
 def a_retry_is_told_apart(workshop):
     error = _error(_one(workshop, "raise Retry('the service is busy')"))
     assert (error["kind"], error["message"]) == ("retry", "the service is busy")

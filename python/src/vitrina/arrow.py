@@ -21,7 +21,11 @@ RETURNABLE = "pyarrow.RecordBatch, polars.DataFrame or pandas.DataFrame"
 def read(body: bytes | bytearray | memoryview) -> Any:
     with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
         batches = list(stream)
-        return batches[0] if batches else stream.schema.empty_table().to_batches()[0]
+        if len(batches) == 1:
+            return batches[0]
+        table = pa.Table.from_batches(batches, stream.schema)
+        arrays = [column.combine_chunks() for column in table.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=stream.schema)
 
 
 def write(batch: Any) -> memoryview:

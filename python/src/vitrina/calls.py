@@ -13,14 +13,14 @@ from typing import Any
 from . import context as contexts
 from . import postgres, rows
 from .context import Context
-from .errors import ContractError, Reject
+from .errors import ROW_ATTRIBUTE, ContractError, Reject
+from .failure import MAX_MESSAGE_BYTES, cut
 from .registry import Task
 
 Header = dict[str, Any]
 Body = bytes | bytearray | memoryview
 Answer = tuple[Header, Body]
 
-ROW_ATTRIBUTE = "__vitrina_row__"
 _NO_REFUSALS = "a source refuses no rows; hint: do not yield them"
 
 
@@ -30,7 +30,10 @@ def transform(task: Task, header: Header, body: bytes | bytearray) -> Answer:
     context = contexts.of_call(header.get("context") or {}, columns)
     call = _rows_call if task.type.travels == "rows" else _arrow_call
     done, result = call(task, context, body)
-    rejects = [refusal._asdict() for refusal in sorted(context.rejects)]
+    rejects = [
+        {"row": refusal.row, "code": cut(refusal.code, 200), "message": cut(refusal.message, MAX_MESSAGE_BYTES)}
+        for refusal in sorted(context.rejects)
+    ]
     return {"done": {"rejects": rejects, **done}}, result
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 ROW_REFUSED = "row.refused"
 
+# Set on what a `dict` function raised: the row it was raised at.
+ROW_ATTRIBUTE = "__vitrina_row__"
+
 
 class Reject(Exception):
     """Refuses one row: it goes to the rejects, the batch goes on. For `dict` functions."""

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from .calls import ROW_ATTRIBUTE
-from .errors import ContractError, Retry
+from .errors import ROW_ATTRIBUTE, ContractError, Retry
 
 MAX_TRACEBACK_BYTES = 8 * 1024
 MAX_MESSAGE_BYTES = 2 * 1024
@@ -18,9 +17,11 @@ MAX_FRAMES = 40
 MAX_CAUSES = 5
 
 _SDK = os.path.dirname(os.path.abspath(__file__))
-_LIBRARIES = tuple(
-    {os.path.realpath(path) for name, path in sysconfig.get_paths().items() if "lib" in name}
-    | {os.path.abspath(path) for name, path in sysconfig.get_paths().items() if "lib" in name}
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_STANDARD = tuple(
+    resolve(sysconfig.get_path(name)) + os.sep
+    for name in ("stdlib", "platstdlib")
+    for resolve in (os.path.abspath, os.path.realpath)
 )
 
 
@@ -133,4 +134,6 @@ def _is_machinery(frame: Frame) -> bool:
 def _is_own(frame: Frame, modules: list[str]) -> bool:
     if frame.module.split(".")[0] in {module.split(".")[0] for module in modules}:
         return True
-    return not frame.file.startswith("<") and not os.path.abspath(frame.file).startswith(_LIBRARIES)
+    file = os.path.abspath(frame.file)
+    is_library = file.startswith(_STANDARD) or any(folder in file for folder in _INSTALLED)
+    return not frame.file.startswith("<") and not is_library

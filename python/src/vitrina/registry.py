@@ -41,6 +41,7 @@ class Task(NamedTuple):
     def call(self, subject: Any, context: Context) -> Any:
         if self.context is None:
             return self.function(subject)
+        # By name: a source may take the two in either order.
         return self.function(**{self.subject: subject, self.context: context})
 
     def described(self) -> dict[str, Any]:
@@ -163,21 +164,29 @@ def _check_function(function: Any, decorator: str) -> None:
 
 def _transform_parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, str | None]:
     parameters = list(batch_types.signature(function).parameters.values())
-    if not parameters or parameters[0].kind not in _CALLABLE_BY_NAME:
+    _check_by_name(parameters, function)
+    if not parameters or parameters[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
         raise DeclarationError(f"{_place(function)} takes no batch; hint: def f(rows: list[dict])")
     return parameters[0], _context_among(parameters[1:], function)
 
 
 def _source_parameters(function: Callable[..., Any]) -> tuple[str, str | None]:
     parameters = list(batch_types.signature(function).parameters.values())
+    _check_by_name(parameters, function)
     positions = [each for each in parameters if not batch_types.is_context(each, function)]
-    if not positions or positions[0].kind not in _CALLABLE_BY_NAME:
+    if not positions or positions[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
         raise DeclarationError(f"{_place(function)} takes no position; hint: def f(context, position)")
     rest = [each for each in parameters if each is not positions[0]]
     return positions[0].name, _context_among(rest, function)
 
 
 _CALLABLE_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _check_by_name(parameters: list[inspect.Parameter], function: Callable[..., Any]) -> None:
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise DeclarationError(f'{_place(function)} takes "{parameter.name}" by position only; hint: leave out the /')
 
 
 def _context_among(parameters: list[inspect.Parameter], function: Callable[..., Any]) -> str | None:
