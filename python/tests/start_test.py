@@ -90,7 +90,8 @@ def an_annotation_that_is_missing_or_unknown_is_an_error_at_import(workshop, par
     assert words in error["message"]
     for known in ("pyarrow.RecordBatch", "polars.DataFrame", "pandas.DataFrame", "list[dict]", "dict"):
         assert known in error["message"]
-    assert error["line"] == "films.py:2 in <module>"
+    # Python 3.10 counts a decorated function from its `def`.
+    assert error["line"] in ("films.py:2 in <module>", "films.py:3 in <module>")
 
 
 def a_library_that_is_annotated_and_not_installed_is_an_error(workshop):
