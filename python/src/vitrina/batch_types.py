@@ -80,7 +80,7 @@ def batch_type(annotation: Any, where: str) -> BatchType:
         extra = "arrow" if kind.needs[0] == "pyarrow" else kind.needs[0]
         lack = " and ".join(missing)
         raise DeclarationError(
-            f"{where} is annotated {name}, and {lack} is not installed; hint: pip install 'vitrina[{extra}]'"
+            f"{where} is annotated {name}, and {lack} is not installed; hint: install it, or vitrina with its extra [{extra}]"
         )
     return kind
 
