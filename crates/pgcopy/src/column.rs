@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use arrow_schema::{Field, Schema, SchemaRef};
 
-use crate::Kind;
 use crate::kind::PG_OID;
+use crate::{Kind, Scalar};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
@@ -18,6 +18,11 @@ pub struct Column {
 impl Column {
     pub fn new(name: impl Into<String>, oid: u32) -> Self {
         Self { name: name.into(), oid }
+    }
+
+    /// By the name of its type; one without an Arrow form travels as text.
+    pub fn of_type(name: impl Into<String>, type_name: &str) -> Self {
+        Self::new(name, Scalar::oid_of_name(type_name).unwrap_or_else(|| Scalar::Text.oid()))
     }
 
     pub fn kind(&self) -> Kind {

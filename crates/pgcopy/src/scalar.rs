@@ -83,6 +83,16 @@ impl Scalar {
         CATALOG.iter().find(|row| row.array_oid == oid).map(|row| row.scalar)
     }
 
+    /// Of a type or an array of it.
+    pub(crate) fn oid_of_name(name: &str) -> Option<u32> {
+        let of_row = |row: &Catalog| match name {
+            name if name == row.name => Some(row.oid),
+            name if name == row.array_name => Some(row.array_oid),
+            _ => None,
+        };
+        CATALOG.iter().find_map(of_row)
+    }
+
     /// The plainest type of an Arrow type: Utf8 alone is text. An Arrow timestamp with any time zone
     /// counts from the epoch in UTC, as `timestamptz` does.
     pub fn of_arrow(data_type: &DataType) -> Option<Self> {
