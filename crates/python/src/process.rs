@@ -1,0 +1,156 @@
+//! The process of a worker: its descriptors, its environment, its memory and its end.
+
+use std::fs;
+use std::io::{PipeReader, PipeWriter};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+
+use command_fds::CommandFdExt;
+use command_fds::FdMapping;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::process::{Child, Command};
+use vitrina_core::{Error, Result};
+
+use crate::PythonSettings;
+use crate::sdk::Sdk;
+
+/// Variables that a program may need whatever it does. All others stay with the runner: they may hold its passwords.
+const VARIABLES: [&str; 9] =
+    ["PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH"];
+const IN: i32 = 3;
+const OUT: i32 = 4;
+/// Batches are larger than the 64 KiB that a pipe holds.
+#[cfg(target_os = "linux")]
+const PIPE: i32 = 1 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    group: Option<Pid>,
+    pub(crate) to: Sender,
+    pub(crate) from: Receiver,
+    /// What is printed.
+    pub(crate) printed: [Receiver; 2],
+    pub(crate) meter: Meter,
+}
+
+impl Process {
+    pub(crate) fn start(settings: &PythonSettings, sdk: &Sdk) -> Result<Self> {
+        let (theirs_in, ours_out) = pipe()?;
+        let (ours_in, theirs_out) = pipe()?;
+        let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
+        let mut command = command(settings, sdk);
+        command.stdin(Stdio::null()).stdout(out_end).stderr(err_end).process_group(0).kill_on_drop(true);
+        let mapped = vec![
+            FdMapping { parent_fd: OwnedFd::from(theirs_in), child_fd: IN },
+            FdMapping { parent_fd: OwnedFd::from(theirs_out), child_fd: OUT },
+        ];
+        command.fd_mappings(mapped).map_err(|error| Error::bug("python.descriptors", error.to_string()))?;
+        let child = command.spawn().map_err(|error| unstarted(settings, &error))?;
+        let group = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
+        let lost = |error: std::io::Error| Error::bug("python.pipe", error.to_string());
+        Ok(Self {
+            child,
+            group,
+            meter: Meter(group),
+            to: Sender::from_owned_fd(nonblocking(ours_out)?).map_err(lost)?,
+            from: Receiver::from_owned_fd(nonblocking(ours_in)?).map_err(lost)?,
+            printed: [
+                Receiver::from_owned_fd(nonblocking(out)?).map_err(lost)?,
+                Receiver::from_owned_fd(nonblocking(err)?).map_err(lost)?,
+            ],
+        })
+    }
+
+    /// With its children: they are in its group.
+    pub(crate) async fn kill(&mut self) -> Option<ExitStatus> {
+        if let Some(group) = self.group.take() {
+            killpg(group, Signal::SIGKILL).ok();
+        }
+        self.child.wait().await.ok()
+    }
+
+    /// It has closed its pipe: it is about to end, or has.
+    pub(crate) async fn ended(&mut self) -> Option<ExitStatus> {
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(5), self.child.wait()).await;
+        match ended {
+            Ok(status) => {
+                self.kill().await;
+                status.ok()
+            }
+            Err(_) => self.kill().await,
+        }
+    }
+}
+
+/// Tells what a process and its children hold in memory, as far as this system tells it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Meter(Option<Pid>);
+
+impl Meter {
+    pub(crate) fn read(self) -> u64 {
+        self.0.map_or(0, |pid| memory_of(pid.as_raw(), 0))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(group) = self.group.take() {
+            killpg(group, Signal::SIGKILL).ok();
+        }
+    }
+}
+
+fn command(settings: &PythonSettings, sdk: &Sdk) -> Command {
+    let mut command = Command::new(&settings.interpreter);
+    command.args(["-m", "vitrina.worker", "--in", &IN.to_string(), "--out", &OUT.to_string()]);
+    for module in &settings.modules {
+        command.args(["--module", module]);
+    }
+    command.env_clear();
+    let given = VARIABLES.into_iter().chain(settings.variables.iter().map(String::as_str));
+    command.envs(given.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?))));
+    let path =
+        std::env::join_paths([sdk.path()].into_iter().chain(settings.path.iter().map(PathBuf::as_path)))
+            .unwrap_or_default();
+    command.env("PYTHONPATH", path).env("PYTHONUNBUFFERED", "1").env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+fn pipe() -> Result<(PipeReader, PipeWriter)> {
+    let pipe = std::io::pipe().map_err(|error| Error::retry("python.pipe", error.to_string()))?;
+    // A smaller one is slower, and does.
+    #[cfg(target_os = "linux")]
+    fcntl(pipe.1.as_fd(), FcntlArg::F_SETPIPE_SZ(PIPE)).ok();
+    Ok(pipe)
+}
+
+fn nonblocking(end: impl Into<OwnedFd>) -> Result<OwnedFd> {
+    let end = end.into();
+    let flags = nix::fcntl::OFlag::O_NONBLOCK;
+    fcntl(end.as_fd(), FcntlArg::F_SETFL(flags))
+        .map_err(|error| Error::bug("python.pipe", error.to_string()))?;
+    Ok(end)
+}
+
+fn unstarted(settings: &PythonSettings, error: &std::io::Error) -> Error {
+    let message = format!("Python cannot be started as {}: {error}", settings.interpreter.display());
+    Error::fix("python.interpreter", message)
+        .hint("python.interpreter names the program `python` of the environment that holds the functions")
+}
+
+/// Of a process and those that it has started, however deep.
+fn memory_of(pid: i32, depth: usize) -> u64 {
+    let resident = fs::read_to_string(format!("/proc/{pid}/statm")).ok();
+    let pages: u64 = resident.and_then(|text| text.split(' ').nth(1)?.parse().ok()).unwrap_or(0);
+    let children = match depth {
+        0..8 => fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default(),
+        _ => String::new(),
+    };
+    let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+    pages * 4096 + children.map(|child| memory_of(child, depth + 1)).sum::<u64>()
+}

@@ -1,0 +1,198 @@
+//! The functions of one run, called batch by batch in one worker.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, Field, FieldRef, SchemaRef};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use vitrina_core::{Error, Result};
+use vitrina_pgcopy::Kind;
+
+use crate::frames::Frame;
+use crate::pool::Python;
+use crate::registry::{Form, PythonTask};
+use crate::worker::Worker;
+use crate::{arrow, rows};
+
+/// What a function may know of the run it works for.
+#[derive(Debug, Clone, Serialize)]
+pub struct Context {
+    pub pipeline: String,
+    pub run_id: String,
+    pub mode: String,
+    /// Counts from 1.
+    pub batch: u64,
+    /// How many rows a source is asked for at a time.
+    pub batch_size: i32,
+}
+
+/// What became of a batch.
+#[derive(Debug)]
+pub struct Transformed {
+    pub rows: RecordBatch,
+    pub refused: Vec<Refused>,
+}
+
+/// A row that a function does not want.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub struct Refused {
+    /// Its place in the batch that was given.
+    pub row: usize,
+    pub code: String,
+    pub message: String,
+}
+
+/// A column as it is told to a function, and by one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    #[serde(rename = "type")]
+    pub(crate) type_name: String,
+}
+
+#[derive(Deserialize)]
+struct Done {
+    #[serde(default)]
+    rejects: Vec<Refused>,
+    #[serde(default)]
+    columns: Vec<Column>,
+}
+
+#[derive(Debug)]
+pub struct Session {
+    python: Arc<Python>,
+    worker: Option<Worker>,
+    /// Columns that came with a type, by task and name: where a later batch has nothing but NULL in them they keep it.
+    known: HashMap<(String, String), FieldRef>,
+    /// Columns of the last rows that a task has returned: of none it may not know them.
+    shapes: HashMap<String, SchemaRef>,
+}
+
+impl Session {
+    pub(crate) fn new(python: Arc<Python>) -> Self {
+        Self { python, worker: None, known: HashMap::new(), shapes: HashMap::new() }
+    }
+
+    pub async fn transform(
+        &mut self,
+        task: &PythonTask,
+        given: &RecordBatch,
+        context: &Context,
+    ) -> Result<Transformed> {
+        let body = match task.batch {
+            Form::Arrow => arrow::write(given)?,
+            Form::Rows => rows::write(given)?,
+        };
+        let header = json!({
+            "call": "transform", "task": task.name, "context": context, "columns": columns(given),
+        });
+        let mut frame = self.call(task, &[(header, body)]).await?;
+        let done: Done = serde_json::from_value(frame.header["done"].take()).map_err(|error| {
+            Error::bug("python.protocol", format!("the answer of {:?}: {error}", task.name))
+        })?;
+        if let Some(refused) = done.rejects.iter().find(|refused| refused.row >= given.num_rows()) {
+            let message =
+                format!("python task {:?} refuses row {}, which is not there", task.name, refused.row);
+            return Err(Error::fix("python.contract", message));
+        }
+        let rows = self.rows(task, given, &frame.body, &done.columns)?;
+        Ok(Transformed { rows, refused: done.rejects })
+    }
+
+    /// The columns that a task returns are known: its rows have them of themselves, or have been seen.
+    pub fn knows_columns(&self, task: &PythonTask) -> bool {
+        task.tells_columns() || self.shapes.contains_key(&task.name)
+    }
+
+    /// What a function has returned, with types that Postgres has.
+    pub(crate) fn rows(
+        &mut self,
+        task: &PythonTask,
+        given: &RecordBatch,
+        body: &[u8],
+        columns: &[Column],
+    ) -> Result<RecordBatch> {
+        let rows = match task.batch {
+            Form::Arrow => arrow::read(body, &task.name)?,
+            Form::Rows => rows::read(body, columns, &task.name)?,
+        };
+        let rows = self.typed(task, given, &rows)?;
+        if rows.num_rows() > 0 {
+            self.shapes.insert(task.name.clone(), rows.schema());
+            return Ok(rows);
+        }
+        let shape = self.shapes.get(&task.name).cloned();
+        Ok(shape.map_or(rows, RecordBatch::new_empty))
+    }
+
+    pub(crate) async fn call(&mut self, task: &PythonTask, calls: &[(Value, Vec<u8>)]) -> Result<Frame> {
+        let mut worker = match self.worker.take() {
+            Some(worker) if worker.served < self.python.settings.batches_a_worker => worker,
+            tired => {
+                drop(tired);
+                self.python.take().await?
+            }
+        };
+        let answer = worker.call(&task.name, calls, &self.python.settings).await;
+        if worker.is_free {
+            self.worker = Some(worker);
+        }
+        answer
+    }
+
+    /// With the source's own types where a column has not changed, and only such types as Postgres has.
+    fn typed(&mut self, task: &PythonTask, given: &RecordBatch, rows: &RecordBatch) -> Result<RecordBatch> {
+        let (schema, mut columns) = (rows.schema(), rows.columns().to_vec());
+        let mut fields: Vec<FieldRef> = Vec::with_capacity(columns.len());
+        for (field, column) in schema.fields().iter().zip(&mut columns) {
+            let place = (task.name.clone(), field.name().clone());
+            let was = given.schema().field_with_name(field.name()).cloned().ok();
+            let field = match (field.data_type(), was) {
+                (DataType::Null, was) => {
+                    let known = self.known.get(&place).cloned().or(was.map(Arc::new));
+                    let field =
+                        known.unwrap_or_else(|| Arc::new(Field::new(field.name(), DataType::Utf8, true)));
+                    *column = arrow_array::new_null_array(field.data_type(), rows.num_rows());
+                    field
+                }
+                (data_type, Some(was)) if was.data_type() == data_type => Arc::new(was.with_nullable(true)),
+                (data_type, _) if Kind::of_arrow(data_type).is_none() => {
+                    return Err(no_such_type(&task.name, field));
+                }
+                _ => Arc::new(field.as_ref().clone().with_nullable(true)),
+            };
+            self.known.insert(place, Arc::clone(&field));
+            fields.push(field);
+        }
+        arrow::batch(fields, columns, rows.num_rows())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(worker) = self.worker.take() {
+            self.python.give_back(worker);
+        }
+    }
+}
+
+fn columns(rows: &RecordBatch) -> Vec<Column> {
+    let column = |field: &FieldRef| {
+        let kind = Kind::of_field(field).unwrap_or(Kind::AsText);
+        Column { name: field.name().clone(), type_name: kind.postgres_type().to_owned() }
+    };
+    rows.schema().fields().iter().map(column).collect()
+}
+
+fn no_such_type(task: &str, field: &Field) -> Error {
+    let (name, data_type) = (field.name(), field.data_type());
+    Error::fix(
+        "python.contract",
+        format!("python task {task:?} returns {name:?} as {data_type}, for which Postgres has no type"),
+    )
+    .hint(
+        "cast it to an integer, a float, a string, a boolean, a date, a timestamp or a list of one of these",
+    )
+}
