@@ -34,7 +34,7 @@ fn reaches(from: &str, graph: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<S
 fn the_api_has_no_path_to_the_runner_or_the_connectors() {
     let reached = reaches("vitrina-api", &dependencies());
     assert!(reached.contains("vitrina-store"), "the graph was read: {reached:?}");
-    for forbidden in ["vitrina-runner", "vitrina-connectors", "vitrina-pgcopy"] {
+    for forbidden in ["vitrina-runner", "vitrina-connectors", "vitrina-pgcopy", "vitrina-python"] {
         assert!(!reached.contains(forbidden), "api reaches {forbidden}");
     }
 }
@@ -49,15 +49,19 @@ fn the_runner_has_no_path_to_the_api() {
 #[test]
 fn core_knows_nothing_and_the_layers_above_it_know_only_what_is_below() {
     let graph = dependencies();
-    let allowed: [(&str, &[&str]); 9] = [
+    let allowed: [(&str, &[&str]); 10] = [
         ("vitrina-core", &[]),
         ("vitrina-pgcopy", &[]),
         ("vitrina-cluster", &[]),
         ("vitrina-telemetry", &[]),
         ("vitrina-guard", &["vitrina-core"]),
         ("vitrina-store", &["vitrina-core"]),
-        ("vitrina-connectors", &["vitrina-core", "vitrina-guard", "vitrina-pgcopy"]),
-        ("vitrina-runner", &["vitrina-core", "vitrina-store", "vitrina-connectors", "vitrina-telemetry"]),
+        ("vitrina-python", &["vitrina-core", "vitrina-pgcopy"]),
+        ("vitrina-connectors", &["vitrina-core", "vitrina-guard", "vitrina-pgcopy", "vitrina-python"]),
+        (
+            "vitrina-runner",
+            &["vitrina-core", "vitrina-python", "vitrina-store", "vitrina-connectors", "vitrina-telemetry"],
+        ),
         ("vitrina-api", &["vitrina-core", "vitrina-guard", "vitrina-store", "vitrina-telemetry"]),
     ];
     for (name, below) in allowed {

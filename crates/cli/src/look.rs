@@ -1,8 +1,11 @@
 //! A saved pipeline, looked at from here without running it.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use vitrina_connectors::{Connections, sinks};
 use vitrina_core::{Pipeline, Target};
+use vitrina_python::Python;
 use vitrina_runner::{Look, View};
 use vitrina_store::{Error, PipelineRecord, PipelineRef, Store};
 
@@ -18,6 +21,7 @@ pub(crate) struct Viewed<'a> {
     connections: Connections,
     sinks: sinks::Kinds,
     installation: uuid::Uuid,
+    python: Option<Arc<Python>>,
 }
 
 impl<'a> Viewed<'a> {
@@ -30,6 +34,10 @@ impl<'a> Viewed<'a> {
             error => error.into(),
         })?;
         let name = pipeline.target_name(&settings.allowed_targets)?;
+        let python = match pipeline.python_tasks().is_empty() {
+            true => None,
+            false => services::start_python(settings).await?,
+        };
         Ok(Self {
             settings,
             target: store.target(&name).await?,
@@ -37,6 +45,7 @@ impl<'a> Viewed<'a> {
             connections: services::connections(settings),
             sinks: sinks::Kinds::default(),
             installation: store.installation().await?,
+            python,
         })
     }
 
@@ -47,6 +56,7 @@ impl<'a> Viewed<'a> {
             sinks: &self.sinks,
             max_batch_bytes: self.settings.runner.max_batch_bytes,
             installation: self.installation,
+            python: self.python.as_ref(),
         };
         Ok(Look::at(&self.pipeline, self.target.clone(), &view).await?)
     }

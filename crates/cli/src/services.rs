@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use vitrina_api::{ApiSettings, Server, SourceConnection};
 use vitrina_connectors::{Connection, Connections, sinks};
+use vitrina_python::Python;
 use vitrina_runner::{RunLog, Runner, RunnerSettings};
 use vitrina_store::Store;
 use vitrina_telemetry::{Exposition, Listener};
@@ -71,7 +73,9 @@ impl Services {
         store.check_schema().await?;
         let over = self.shutdown.child_token();
         self.show_metrics(settings.runner.metrics_listen, over.clone()).await?;
-        let runner = Runner::new(runner(settings), store).with_run_log(self.run_log.clone());
+        let python = start_python(settings).await?;
+        let runner = Runner::new(RunnerSettings { python, ..runner(settings) }, store)
+            .with_run_log(self.run_log.clone());
         let shutdown = self.shutdown.clone();
         self.running.spawn(async move {
             // A runner that has drained has nothing more to show.
@@ -162,6 +166,21 @@ pub(crate) fn sources(settings: &Settings) -> BTreeMap<String, SourceConnection>
     settings.connections.iter().filter(is_source).map(source).collect()
 }
 
+/// A runner that cannot have its functions does not start: whoever has deployed it is still looking.
+pub(crate) async fn start_python(settings: &Settings) -> Result<Option<Arc<Python>>> {
+    let Some(settings) = settings.python.clone() else { return Ok(None) };
+    let python = Python::start(settings).await.map_err(|error| Exit::Failed.fault(error.to_string()))?;
+    for task in &python.registry().tasks {
+        tracing::info!(
+            task = task.name,
+            kind = task.kind.as_str(),
+            batch = task.batch_type,
+            "a Python task is registered"
+        );
+    }
+    Ok(Some(python))
+}
+
 fn runner(settings: &Settings) -> RunnerSettings {
     let runner = &settings.runner;
     RunnerSettings {
@@ -178,6 +197,7 @@ fn runner(settings: &Settings) -> RunnerSettings {
         allowed_targets: settings.allowed_targets.clone(),
         connections: connections(settings),
         sinks: sinks::Kinds::default(),
+        python: None,
     }
 }
 

@@ -10,8 +10,8 @@ use crate::{Batch, Checkpoint, Commit, Error, Lease, Position, Result, RunId, St
 /// where it was.
 #[async_trait]
 pub trait Source: Send {
-    /// The columns of the rows to come.
-    fn schema(&self) -> SchemaRef;
+    /// The columns of the rows to come, where they are known before the rows.
+    fn schema(&self) -> Option<SchemaRef>;
 
     /// Learns where the rows go.
     async fn begin(&mut self, destination: &Destination) -> Result<()>;
@@ -60,6 +60,9 @@ impl Advice {
 /// the reader's and pass through untouched. An error is the whole batch's error.
 #[async_trait]
 pub trait Transform: Send {
+    /// Learns where the rows go.
+    fn begin(&mut self, destination: &Destination);
+
     async fn apply(&mut self, batch: Batch) -> Result<Batch>;
 }
 

@@ -196,6 +196,21 @@ impl Pipeline {
             .collect()
     }
 
+    /// The registered function that is its source, where it reads from one.
+    pub fn python_source(&self) -> Option<&str> {
+        filled(&self.python_task).filter(|_| self.source_type == "python")
+    }
+
+    /// The registered functions that its rows go through, in order.
+    pub fn transforms(&self) -> Vec<&str> {
+        let source = self.python_source();
+        let mut tasks = self.python_tasks();
+        if source.is_some() {
+            tasks.pop();
+        }
+        tasks
+    }
+
     /// Everything that can be said against this configuration without asking a database.
     pub fn violations(&self, allowed: &AllowedTargets) -> Vec<Violation> {
         let mut found = self.plan.violations(allowed);
@@ -305,6 +320,7 @@ impl Pipeline {
     fn incremental_violations(&self) -> Option<Violation> {
         let lacks_key = self.mode == Mode::Incremental
             && self.capture == Capture::Cursor
+            && self.python_source().is_none()
             && filled(&self.incremental_key).is_none();
         lacks_key.then(|| {
             Violation::new(

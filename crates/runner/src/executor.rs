@@ -245,7 +245,13 @@ impl Executor {
         let (pipeline, lease) = (&claim.pipeline, &claim.lease);
         let (connections, allowed_targets) = (&self.settings.connections, &self.settings.allowed_targets);
         refuse_violations(pipeline.violations(allowed_targets).as_slice())?;
-        let transforms = transforms::open(pipeline)?;
+        let mut transforms = transforms::open(&transforms::Order {
+            pipeline,
+            python: self.settings.python.as_ref(),
+            run_id: claim.run.to_string(),
+            mode: claim.mode.to_string(),
+            done: claim.batches + self.batches,
+        })?;
         let order = sources::Order {
             pipeline,
             mode: claim.mode,
@@ -256,10 +262,12 @@ impl Executor {
             installation: self.installation,
             changelog_max_age: self.settings.changelog_max_age.as_secs().try_into().unwrap_or(i64::MAX),
             connections,
+            python: self.settings.python.as_ref(),
+            run_id: claim.run.to_string(),
         };
         let mut source = sources::open(&order).await?;
         let schema = source.schema();
-        let columns = transforms.is_empty().then_some(schema.as_ref());
+        let columns = schema.as_deref().filter(|_| transforms.is_empty());
         let sinks::Opened { mut sink, destination } = self.open_sink(claim, columns).await?;
         let mut state = self.resume(claim, &destination.key, sink.as_mut()).await?;
         if state.checkpoint.completed_by == Some(claim.run) {
@@ -269,6 +277,7 @@ impl Executor {
             state.checkpoint = state.checkpoint.open_pass(claim.now());
         }
         source.begin(&destination).await?;
+        transforms.iter_mut().for_each(|transform| transform.begin(&destination));
         let from = state.checkpoint.position.clone();
         let done = claim.batches + self.batches;
         let ahead = ReadAhead::start(source, transforms, from, self.settings.source_patience, done);

@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use arrow_schema::Schema;
 use uuid::Uuid;
-use vitrina_connectors::{Connections, sinks, sources};
-use vitrina_core::{
-    AllowedTargets, Error, Lease, LeaseToken, Owner, Pipeline, PipelineKind, Result, Source, Target,
-    TargetName,
-};
+use vitrina_connectors::{Connections, sinks, sources, transforms};
+use vitrina_core::{AllowedTargets, Lease, LeaseToken, Owner, Pipeline, Result, Source, Target, TargetName};
+use vitrina_python::Python;
 
 /// Older than any that a runner holds: looking at a query ends nobody's session.
 const OLDEST: LeaseToken = LeaseToken(0);
@@ -21,13 +19,15 @@ pub struct View<'a> {
     pub sinks: &'a sinks::Kinds,
     pub max_batch_bytes: usize,
     pub installation: Uuid,
+    pub python: Option<&'a Arc<Python>>,
 }
 
 #[allow(missing_debug_implementations)] // a source is a session, not a value
 pub struct Look<'a> {
     pub name: TargetName,
     pub source: Box<dyn Source>,
-    pub schema: Arc<Schema>,
+    /// Of the rows as they come to the target, where that can be told before they do.
+    pub schema: Option<Arc<Schema>>,
     target: Target,
     kind: &'static dyn sinks::Kind,
     connections: &'a Connections,
@@ -36,10 +36,6 @@ pub struct Look<'a> {
 impl<'a> Look<'a> {
     /// The source checks and describes the query.
     pub async fn at(pipeline: &Pipeline, target: Target, view: &View<'a>) -> Result<Self> {
-        if pipeline.kind == PipelineKind::Python {
-            let message = "only pipelines that read with SQL can be looked at";
-            return Err(Error::fix("pipeline.python", message));
-        }
         let name = pipeline.target_name(view.allowed_targets)?;
         let kind = view.sinks.of(&name)?;
         let lease = Lease { pipeline: pipeline.id, owner: Owner::draw(), token: OLDEST };
@@ -53,18 +49,29 @@ impl<'a> Look<'a> {
             installation: view.installation,
             changelog_max_age: 0,
             connections: view.connections,
+            python: view.python,
+            run_id: String::new(),
         };
         let source = sources::open(&order).await?;
-        let schema = source.schema();
+        let schema = match source.schema() {
+            Some(schema) => transforms::columns(&steps(pipeline, view), schema).await?,
+            None => None,
+        };
         Ok(Self { name, source, schema, target, kind, connections: view.connections })
     }
 
-    pub fn definition(&self) -> sinks::Definition<'_> {
-        let Self { name, target, schema, connections, .. } = self;
+    /// The target as these rows want it.
+    pub fn definition<'b>(&'b self, schema: &'b Schema) -> sinks::Definition<'b> {
+        let Self { name, target, connections, .. } = self;
         sinks::Definition { name, target, schema, connections }
     }
 
     pub fn kind(&self) -> &'static dyn sinks::Kind {
         self.kind
     }
+}
+
+fn steps<'a>(pipeline: &'a Pipeline, view: &View<'a>) -> transforms::Order<'a> {
+    let mode = pipeline.mode.to_string();
+    transforms::Order { pipeline, python: view.python, run_id: String::new(), mode, done: 0 }
 }

@@ -181,6 +181,7 @@ impl Runner {
         let health: BTreeMap<_, _> =
             found.iter().map(|(name, problem)| (name.clone(), problem.as_ref().map(what_is_wrong))).collect();
         self.announce().await.map_err(Error::from)?;
+        self.store.publish_tasks(&self.settings.name, &self.settings.tasks()).await.map_err(Error::from)?;
         self.store.review_schedules().await.map_err(Error::from)?;
         self.store.note_health(&self.settings.name, &health).await.map_err(Error::from)
     }

@@ -1,10 +1,12 @@
 //! What a runner is configured with.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use vitrina_connectors::{Connections, sinks};
 use vitrina_core::AllowedTargets;
-use vitrina_store::RunnerAbilities;
+use vitrina_python::{Python, PythonTask};
+use vitrina_store::{PublishedTask, RunnerAbilities};
 
 #[derive(Debug, Clone)]
 pub struct RunnerSettings {
@@ -27,14 +29,28 @@ pub struct RunnerSettings {
     pub connections: Connections,
     /// What it can write to.
     pub sinks: sinks::Kinds,
+    /// Functions that plans may name.
+    pub python: Option<Arc<Python>>,
 }
 
 impl RunnerSettings {
+    /// What others may know of the functions that it has.
+    pub(crate) fn tasks(&self) -> Vec<PublishedTask> {
+        let told = |task: &PythonTask| PublishedTask {
+            name: task.name.clone(),
+            kind: task.kind.as_str(),
+            version_hash: task.version_hash.clone(),
+            doc: task.doc.clone(),
+        };
+        let registered = self.python.iter().flat_map(|python| &python.registry().tasks);
+        registered.map(told).collect()
+    }
+
     pub(crate) fn abilities(&self) -> RunnerAbilities {
         RunnerAbilities {
             name: self.name.clone(),
             connections: self.connections.names(),
-            python_tasks: Vec::new(),
+            python_tasks: self.python.as_ref().map(|python| python.registry().names()).unwrap_or_default(),
         }
     }
 }

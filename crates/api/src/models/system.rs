@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
-use vitrina_store::{AuditRecord, RunnerRecord};
+use vitrina_store::{AuditRecord, PythonTaskRecord, RunnerRecord};
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Runner {
@@ -45,6 +45,30 @@ impl From<RunnerRecord> for Runner {
             heartbeat_at: record.heartbeat_at,
             alive: record.alive,
         }
+    }
+}
+
+/// A Python function that a runner has registered. Pipelines name it; its code stays with the runner.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PythonTask {
+    name: String,
+    /// `transform` or `source`.
+    kind: String,
+    /// The runner that has it.
+    runner: String,
+    /// That runner has been heard of lately.
+    alive: bool,
+    /// Changes with its code.
+    version_hash: String,
+    /// What its author says of it.
+    doc: String,
+    published_at: Timestamp,
+}
+
+impl From<PythonTaskRecord> for PythonTask {
+    fn from(record: PythonTaskRecord) -> Self {
+        let PythonTaskRecord { name, runner, kind, version_hash, doc, published_at, alive } = record;
+        Self { name, kind, runner, alive, version_hash, doc, published_at }
     }
 }
 

@@ -79,6 +79,7 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Viewer,   routes!(connections::list)))     // GET    /connections
         .routes(needs(Operator, routes!(connections::test)))     // POST   /connections/{c}/test
         .routes(needs(Viewer,   routes!(system::runners)))       // GET    /runners
+        .routes(needs(Viewer,   routes!(system::python_tasks)))  // GET    /python-tasks
         .routes(needs(Operator, routes!(system::drain)))         // POST   /runners/{name}/drain
         .routes(needs(Operator, routes!(config::plan)))          // POST   /plan
         .routes(needs(Admin,    routes!(config::apply)))         // POST   /apply

@@ -11,7 +11,7 @@ use vitrina_store::Actor;
 use crate::app::App;
 use crate::error::Result;
 use crate::extract::RunnerPath;
-use crate::models::{AuditEntry, Health, Live, Page, Runner, Version};
+use crate::models::{AuditEntry, Health, Live, Page, PythonTask, Runner, Version};
 use crate::query::{NumberedSlice, Params};
 use crate::services::system;
 
@@ -25,6 +25,13 @@ pub(super) async fn welcome() -> Html<&'static str> {
     responses((status = 200, body = Page<Runner>)))]
 pub(super) async fn runners(State(app): State<App>) -> Result<Json<Page<Runner>>> {
     Ok(Json(Page::whole(system::runners(&app).await?)))
+}
+
+/// The Python functions that runners have registered
+#[utoipa::path(get, path = "/python-tasks", tag = "system", operation_id = "list_python_tasks",
+    responses((status = 200, body = Page<PythonTask>)))]
+pub(super) async fn python_tasks(State(app): State<App>) -> Result<Json<Page<PythonTask>>> {
+    Ok(Json(Page::whole(system::python_tasks(&app).await?)))
 }
 
 /// Ask a runner to stop

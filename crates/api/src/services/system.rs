@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vitrina_store::{Actor, AuditRecord, RunnerRecord};
+use vitrina_store::{Actor, AuditRecord, PythonTaskRecord, RunnerRecord};
 
 use crate::app::App;
 use crate::error::{Error, Result};
@@ -15,6 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn runners(app: &App) -> Result<Vec<RunnerRecord>> {
     Ok(app.store.runners().await?)
+}
+
+pub(crate) async fn python_tasks(app: &App) -> Result<Vec<PythonTaskRecord>> {
+    Ok(app.store.python_tasks().await?)
 }
 
 /// A runner that is gone hears nothing, and its leases expire by themselves.

@@ -44,7 +44,11 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
 async fn compare(args: &Args, settings: &Settings, store: &Store) -> Result<Lacks> {
     let viewed = Viewed::find(&args.pipeline, settings, store).await?;
     let looked = viewed.look().await?;
-    let (definition, kind) = (looked.definition(), looked.kind());
+    let schema = looked.schema.as_deref().ok_or_else(|| {
+        let hint = "hint: functions over Arrow batches tell their columns before they see rows, those over dicts do not";
+        Exit::Refused.fault(format!("which columns its Python functions return shows when they run\n{hint}"))
+    })?;
+    let (definition, kind) = (looked.definition(schema), looked.kind());
     let statements = kind.lacks(&definition).await?;
     let applied = args.apply && !statements.is_empty();
     if applied {

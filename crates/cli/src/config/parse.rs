@@ -87,6 +87,18 @@ pub(super) fn path(text: &str) -> Result<PathBuf, Complaint> {
     }
 }
 
+/// As Python's `import` takes it.
+pub(super) fn module(text: &str) -> Result<String, Complaint> {
+    let is_name = |part: &str| {
+        part.starts_with(|c: char| c.is_alphabetic() || c == '_')
+            && part.chars().all(|c| c.is_alphanumeric() || c == '_')
+    };
+    match text.trim() {
+        module if module.split('.').all(is_name) => Ok(module.to_owned()),
+        _ => Err(Complaint::new("is no module", "write it as Python imports it, such as cinema.transforms")),
+    }
+}
+
 pub(super) fn rate(text: &str) -> Result<u32, Complaint> {
     text.parse().map_err(|_| {
         Complaint::new("is no rate", "write calls a second as a whole number, or 0 for no limit")
@@ -108,6 +120,7 @@ pub(super) fn bytes(text: &str) -> Result<usize, Complaint> {
         "B" => 1,
         "kB" => 1 << 10,
         "MB" => 1 << 20,
+        "GB" => 1 << 30,
         _ => return Err(complaint()),
     };
     let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));

@@ -11,6 +11,7 @@ use tracing::Level;
 use url::Url;
 use vitrina_api::TlsFiles;
 use vitrina_core::AllowedTargets;
+use vitrina_python::PythonSettings;
 
 use super::error::{Complaint, Problem};
 use super::expand::{Value, Values};
@@ -24,6 +25,8 @@ pub struct Settings {
     pub allowed_targets: AllowedTargets,
     pub api: ApiSettings,
     pub runner: RunnerSettings,
+    /// Where modules are named.
+    pub python: Option<PythonSettings>,
     pub log: LogSettings,
     pub connections: BTreeMap<String, Connection>,
 }
@@ -149,6 +152,7 @@ pub(super) fn read(values: &Values, problems: &mut Vec<Problem>) -> Option<Setti
     let allowed_targets = reader.list("allowed_targets", parse::target_pattern).map(AllowedTargets);
     let api = reader.api();
     let runner = reader.runner();
+    let python = reader.python();
     let log = reader.log();
     let connections = reader.connections();
     Some(Settings {
@@ -156,6 +160,7 @@ pub(super) fn read(values: &Values, problems: &mut Vec<Problem>) -> Option<Setti
         allowed_targets: allowed_targets?,
         api: api?,
         runner: runner?,
+        python: python?,
         log: log?,
         connections,
     })
@@ -231,6 +236,38 @@ impl Reader<'_> {
             keep_history: keep_history?,
             metrics_listen,
         })
+    }
+
+    /// Everything is looked at, whether or not it is used.
+    fn python(&mut self) -> Option<Option<PythonSettings>> {
+        let is_off = !self.values.contains_key("python.modules");
+        let modules = self.list("python.modules", parse::module);
+        let interpreter = self.text("python.interpreter", parse::path);
+        let path = self.optional_list("python.path", parse::name);
+        let variables = self.optional_list("python.variables", parse::name);
+        let warm = self.text("python.warm_workers", parse::count);
+        let deadline = self.text("python.deadline", parse::duration);
+        let memory_limit = self.text("python.memory_limit", parse::bytes);
+        let batches_a_worker = self.text("python.batches_per_worker", parse::count);
+        let settings = PythonSettings {
+            interpreter: interpreter?,
+            modules: if is_off { Vec::new() } else { modules? },
+            path: path?.into_iter().map(PathBuf::from).collect(),
+            variables: variables?,
+            warm: warm?.get(),
+            deadline: deadline?,
+            memory_limit: memory_limit? as u64,
+            batches_a_worker: u32::try_from(batches_a_worker?.get()).unwrap_or(u32::MAX),
+        };
+        Some((!is_off).then_some(settings))
+    }
+
+    fn optional_list(
+        &mut self,
+        key: &str,
+        check: impl Fn(&str) -> Result<String, Complaint>,
+    ) -> Option<Vec<String>> {
+        if self.values.contains_key(key) { self.list(key, check) } else { Some(Vec::new()) }
     }
 
     fn log(&mut self) -> Option<LogSettings> {

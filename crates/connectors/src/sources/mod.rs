@@ -1,8 +1,11 @@
 //! Where rows come from. A new source is one module and one line in `KINDS`.
 
 mod postgres;
+mod python;
 
 pub use postgres::changelog;
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use uuid::Uuid;
@@ -27,6 +30,9 @@ pub struct Order<'a> {
     /// In seconds: a follower of a change log that is silent for longer is not waited for.
     pub changelog_max_age: i64,
     pub connections: &'a Connections,
+    /// Where this runner has one.
+    pub python: Option<&'a Arc<vitrina_python::Python>>,
+    pub run_id: String,
 }
 
 /// A deleted pipeline, and where it has read.
@@ -50,7 +56,7 @@ trait Kind: Sync {
     }
 }
 
-static KINDS: &[&dyn Kind] = &[&postgres::Postgres];
+static KINDS: &[&dyn Kind] = &[&postgres::Postgres, &python::Python];
 
 pub async fn open(order: &Order<'_>) -> Result<Box<dyn Source>> {
     of(&order.pipeline.source_type)?.open(order).await

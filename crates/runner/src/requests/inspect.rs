@@ -1,7 +1,9 @@
 //! What a pipeline will meet at its source and its target, looked at before it runs.
 
+use arrow_schema::Schema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use vitrina_connectors::sinks;
 use vitrina_core::{Advice, Destination, Error, Pipeline, Result, Target};
 
 use super::{Desk, unreadable};
@@ -45,27 +47,39 @@ async fn inspect(desk: &Desk, pipeline: &Pipeline, target: Target, checks: &mut 
         sinks: &desk.settings.sinks,
         max_batch_bytes: desk.settings.max_batch_bytes,
         installation: desk.installation,
+        python: desk.settings.python.as_ref(),
     };
     let mut look = Look::at(pipeline, target, &view).await?;
-    let (kind, definition) = (look.kind(), look.definition());
-    let lacks = kind.lacks(&definition).await?;
-    let name = &look.name;
-    checks.push(match lacks.as_slice() {
-        [] => Check::new("target.takes", "ok", "/target_table", format!("{name} takes the rows")),
-        [..] => Check {
-            hint: Some(format!("`vitrina mart {}` executes: {}", pipeline.name, lacks.join("; "))),
-            ..Check::new(
-                "target.lacks",
-                "warning",
-                "/target_table",
-                format!("{name} does not exist, or lacks columns"),
-            )
-        },
+    checks.push(match &look.schema {
+        Some(schema) => takes(look.kind(), look.definition(schema), pipeline).await?,
+        None => Check::new(
+            "target.unseen",
+            "ok",
+            "/target_table",
+            "which columns its Python functions return shows when they run: the target was not compared"
+                .to_owned(),
+        ),
     });
+    let unknown = Schema::empty();
+    let (kind, definition) = (look.kind(), look.definition(&unknown));
     let key = kind.key(&definition).await?;
     look.source.begin(&Destination { key, server: None }).await?;
     checks.extend(look.source.advise().await?.into_iter().map(Check::from));
     Ok(())
+}
+
+async fn takes(
+    kind: &dyn sinks::Kind,
+    definition: sinks::Definition<'_>,
+    pipeline: &Pipeline,
+) -> Result<Check> {
+    let (name, lacks) = (definition.name, kind.lacks(&definition).await?);
+    if lacks.is_empty() {
+        return Ok(Check::new("target.takes", "ok", "/target_table", format!("{name} takes the rows")));
+    }
+    let detail = format!("{name} does not exist, or lacks columns");
+    let hint = Some(format!("`vitrina mart {}` executes: {}", pipeline.name, lacks.join("; ")));
+    Ok(Check { hint, ..Check::new("target.lacks", "warning", "/target_table", detail) })
 }
 
 impl Check {

@@ -13,6 +13,7 @@ mod interruptions;
 mod loads;
 mod marts;
 mod metrics;
+mod python;
 mod rejects;
 mod remote;
 mod requests;

@@ -102,6 +102,7 @@ impl Stage {
             (name.to_owned(), Connection::new(name, self.db.url().into(), schemas))
         };
         RunnerSettings {
+            python: None,
             name: name.to_owned(),
             max_concurrent: 4,
             // Long enough that a test which passes was woken, not polled.

@@ -78,8 +78,8 @@ enum Feed {
 
 #[async_trait]
 impl Source for PostgresSource {
-    fn schema(&self) -> SchemaRef {
-        self.reader.schema.clone()
+    fn schema(&self) -> Option<SchemaRef> {
+        Some(self.reader.schema.clone())
     }
 
     async fn begin(&mut self, destination: &Destination) -> Result<()> {

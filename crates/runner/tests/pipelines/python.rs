@@ -1,0 +1,404 @@
+//! Task plans with real Python functions, from request to checkpoint.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use vitrina_core::{Mode, PipelineId, RunStatus, Status};
+use vitrina_python::{Python, PythonSettings};
+use vitrina_runner::{RunLog, Runner, RunnerSettings};
+use vitrina_store::RunRecord;
+
+use super::stage::{QUERY, Stage};
+
+const FUNCTIONS: &str = r#"
+import os, time
+from typing import Any, Iterator
+import pyarrow, pyarrow.compute as compute
+from vitrina import Context, Reject, Retry, source, transform
+
+@transform
+def slug(row: dict) -> dict:
+    """Titles as they look in an address."""
+    return row | {"title": row["title"].lower().replace(" ", "-")}
+
+@transform
+def exclaim(rows: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+    titles = compute.binary_join_element_wise(rows["title"], "!", "")
+    return rows.set_column(rows.schema.get_field_index("title"), "title", titles)
+
+@transform
+def without_dull(rows: list[dict]) -> list[dict]:
+    return [row for row in rows if row["rating"] is None or row["rating"] >= 1]
+
+@transform
+def only_key_and_title(row: dict) -> dict:
+    return {"id": row["id"], "title": row["title"]}
+
+@transform
+def nothing(rows: list[dict]) -> list[dict]:
+    return []
+
+@transform
+def twice(row: dict) -> list[dict]:
+    return [row, row | {"id": row["id"] + 1000}]
+
+@transform
+def refuses_three(row: dict) -> dict:
+    if row["id"] == 3:
+        raise Reject("three is a crowd", code="crowd")
+    return row
+
+@transform
+def breaks_at_three(row: dict) -> dict:
+    if row["id"] == 3:
+        raise ValueError("I do not like this film")
+    return row
+
+@transform
+def hangs(rows: list[dict]) -> list[dict]:
+    time.sleep(600)
+
+@source
+def counted(context: Context, position) -> Iterator[tuple[list[dict], Any]]:
+    """Films of a file that grows: one number a line."""
+    lines = open(os.environ["COUNTED"]).read().split()
+    start = position or 0
+    while start < len(lines):
+        end = min(start + context.batch_size, len(lines))
+        if "!" in lines[start:end]:
+            raise Retry("not yet")
+        yield [{"id": int(number), "title": "Film " + number} for number in lines[start:end]], end
+        start = end
+
+@transform
+def talks(rows: list[dict], context: Context) -> list[dict]:
+    print("batch", context.batch, "of", context.pipeline)
+    return rows
+"#;
+
+/// A module of functions, registered with a runner.
+struct Functions {
+    python: Arc<Python>,
+    _module: TempDir,
+}
+
+impl Functions {
+    async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    async fn with(change: impl FnOnce(&mut PythonSettings)) -> Self {
+        let module = tempfile::tempdir().unwrap();
+        std::fs::write(module.path().join("functions.py"), FUNCTIONS).unwrap();
+        let mut settings = PythonSettings {
+            interpreter: vitrina_testbed::python(),
+            modules: vec!["functions".to_owned()],
+            path: vec![module.path().to_owned()],
+            variables: Vec::new(),
+            warm: 1,
+            deadline: Duration::from_secs(60),
+            memory_limit: 1 << 30,
+            batches_a_worker: 1000,
+        };
+        change(&mut settings);
+        Self { python: Python::start(settings).await.unwrap(), _module: module }
+    }
+
+    fn settings(&self, stage: &Stage) -> RunnerSettings {
+        RunnerSettings { python: Some(Arc::clone(&self.python)), ..stage.settings("pythonic") }
+    }
+
+    async fn run(&self, stage: &Stage, id: PipelineId) -> RunRecord {
+        let run = stage.request(id).await;
+        stage.work_off(self.settings(stage)).await;
+        stage.run_record(run).await
+    }
+
+    async fn succeed(&self, stage: &Stage, id: PipelineId) -> RunRecord {
+        let run = self.run(stage, id).await;
+        assert_eq!(run.status, RunStatus::Success, "{:?}", run.error);
+        run
+    }
+}
+
+/// The query, then these functions.
+fn plan(functions: &[&str]) -> Value {
+    let reader = json!({"order_index": 1, "task_type": "SQL", "body": QUERY});
+    let step = |(place, name): (usize, &&str)| json!({"order_index": place + 2, "task_type": "PYTHON", "body": name});
+    let steps: Vec<Value> = [reader].into_iter().chain(functions.iter().enumerate().map(step)).collect();
+    json!({"plan": steps, "source_query": "select nothing from nowhere"})
+}
+
+fn incremental(functions: &[&str]) -> Value {
+    let mut plan = plan(functions);
+    plan["mode"] = json!("incremental");
+    plan["incremental_key"] = json!("modified");
+    plan["incremental_id_key"] = json!("id");
+    plan
+}
+
+async fn titles(stage: &Stage) -> Vec<String> {
+    let rows = stage.db.texts("select title from analytics.film order by id").await;
+    rows.into_iter().map(|mut row| row.remove(0).unwrap_or_default()).collect()
+}
+
+#[tokio::test]
+async fn a_plan_reads_with_sql_goes_through_its_functions_in_order_and_wins_over_the_query() {
+    let (stage, functions) = (Stage::with_films(3).await, Functions::new().await);
+    let id = stage.pipeline(plan(&["slug", "exclaim"])).await;
+    let run = functions.succeed(&stage, id).await;
+    assert_eq!(titles(&stage).await, ["film-1!", "film-2!", "film-3!"]);
+    assert_eq!((run.rows_read, run.rows_written), (3, 3));
+    assert_eq!(stage.count("analytics.film where rating is not null and modified is not null").await, 3);
+}
+
+#[tokio::test]
+async fn the_checkpoint_comes_from_the_rows_that_were_read_and_not_from_what_became_of_them() {
+    let (stage, functions) = (Stage::with_films(25).await, Functions::new().await);
+    let mut changes = incremental(&["only_key_and_title"]);
+    changes["batch_size"] = json!(10);
+    let id = stage.pipeline(changes).await;
+    functions.succeed(&stage, id).await;
+    assert_eq!(
+        stage.count("analytics.film where modified is null").await,
+        25,
+        "the cursor is not among its columns"
+    );
+    stage.db.execute("update content.film set title = 'New', modified = now() where id = 7").await;
+    stage.add_films(26, 27).await;
+    let run = functions.succeed(&stage, id).await;
+    assert!(run.rows_read < 25, "{}", run.rows_read);
+    assert_eq!(stage.count("analytics.film where title = 'New' or id > 25").await, 3);
+}
+
+#[tokio::test]
+async fn a_key_that_a_function_drops_is_deleted_in_both_modes() {
+    for mode in [Mode::Full, Mode::Incremental] {
+        let (stage, functions) = (Stage::with_films(20).await, Functions::new().await);
+        let mut changes = incremental(&["without_dull"]);
+        changes["mode"] = json!(mode.to_string());
+        changes["delete_limit"] = json!(1.0);
+        let id = stage.pipeline(changes).await;
+        functions.succeed(&stage, id).await;
+        assert_eq!(stage.count("analytics.film").await, 11, "{mode}: ratings 1.0 to 2.0");
+        stage.db.execute("update content.film set rating = 0, modified = now() where id = 15").await;
+        functions.succeed(&stage, id).await;
+        assert_eq!(stage.count("analytics.film where id = 15").await, 0, "{mode}");
+        stage.db.execute("update content.film set rating = 9, modified = now() where id in (1, 15)").await;
+        functions.succeed(&stage, id).await;
+        assert_eq!(stage.count("analytics.film where id in (1, 15)").await, 2, "{mode}");
+        assert_eq!(stage.count("analytics.film").await, 12, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn a_function_may_add_rows_and_an_empty_result_is_fine() {
+    let (stage, functions) = (Stage::with_films(4).await, Functions::new().await);
+    let id = stage.pipeline(plan(&["twice"])).await;
+    functions.succeed(&stage, id).await;
+    assert_eq!(stage.count("analytics.film").await, 8);
+    let other = Stage::with_films(4).await;
+    for changes in [plan(&["nothing"]), incremental(&["nothing"])] {
+        let mut changes = changes;
+        changes["name"] = json!(changes["mode"].as_str().unwrap_or("full"));
+        let id = other.pipeline(changes).await;
+        let run = functions.succeed(&other, id).await;
+        assert_eq!((run.rows_read, run.rows_written), (4, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_a_function_refuses_is_kept_as_a_reject_and_its_document_as_it_was() {
+    let (stage, functions) = (Stage::with_films(5).await, Functions::new().await);
+    stage.db.execute("insert into analytics.film (id, title) values (3, 'as it was')").await;
+    let mut changes = plan(&["refuses_three"]);
+    changes["reject_limit"] = json!(10);
+    let id = stage.pipeline(changes).await;
+    functions.succeed(&stage, id).await;
+    assert_eq!(stage.rejects().await, [("python.crowd".to_owned(), r#"["3"]"#.to_owned())]);
+    assert_eq!(stage.count("analytics.film").await, 5);
+    assert_eq!(stage.count("analytics.film where title = 'as it was'").await, 1);
+}
+
+#[tokio::test]
+async fn an_exception_fails_its_run_with_the_line_to_mend_and_leaves_the_checkpoint() {
+    let (stage, functions) = (Stage::with_films(6).await, Functions::new().await);
+    let mut changes = incremental(&["breaks_at_three"]);
+    changes["batch_size"] = json!(2);
+    let id = stage.pipeline(changes).await;
+    let run = functions.run(&stage, id).await;
+    assert_eq!((run.status, run.error_code.as_deref()), (RunStatus::Failed, Some("python.exception")));
+    let error = run.error.unwrap();
+    let (at, why) = (error.find("functions.py:").unwrap(), error.find("I do not like this film").unwrap());
+    assert!(at < why && error.contains("breaks_at_three"), "{error}");
+    assert_eq!(stage.count("analytics.film").await, 2, "the batch before it counts");
+    stage.db.execute("delete from content.film where id = 3").await;
+    functions.succeed(&stage, id).await;
+    assert_eq!(stage.count("analytics.film").await, 5);
+}
+
+#[tokio::test]
+async fn a_function_that_hangs_holds_up_nobody_else() {
+    let stage = Stage::with_films(3).await;
+    let functions = Functions::with(|settings| settings.deadline = Duration::from_secs(600)).await;
+    let mut changes = plan(&["hangs"]);
+    changes["name"] = json!("hanging");
+    let hanging = stage.pipeline(changes).await;
+    let fine = stage.pipeline(plan(&["slug"])).await;
+    let (_running, _stop) = stage.start(functions.settings(&stage));
+    stage.request(hanging).await;
+    stage.reaches(hanging, Status::Running).await;
+    let run = stage.request(fine).await;
+    stage.reaches(fine, Status::Idle).await;
+    assert_eq!(stage.run_record(run).await.status, RunStatus::Success);
+    assert_eq!(stage.status(hanging).await, Status::Running);
+}
+
+#[tokio::test]
+async fn a_deadline_ends_the_worker_and_after_its_retries_the_run() {
+    let stage = Stage::with_films(3).await;
+    let functions = Functions::with(|settings| settings.deadline = Duration::from_millis(200)).await;
+    let id = stage.pipeline(plan(&["hangs"])).await;
+    let run = functions.run(&stage, id).await;
+    assert_eq!((run.status, run.error_code.as_deref()), (RunStatus::Failed, Some("python.deadline")));
+    let attempts: i64 = stage.db.value("select count(*) from etl.etl_attempts").await;
+    assert_eq!(attempts, 4, "one attempt and three retries");
+}
+
+#[tokio::test]
+async fn a_pipeline_of_type_python_is_one_function_over_its_query() {
+    let (stage, functions) = (Stage::with_films(3).await, Functions::new().await);
+    let id = stage.pipeline(json!({"type": "PYTHON", "python_task": "slug"})).await;
+    functions.succeed(&stage, id).await;
+    assert_eq!(titles(&stage).await, ["film-1", "film-2", "film-3"]);
+}
+
+/// A file that the source `counted` reads.
+struct Counted(std::path::PathBuf);
+
+impl Counted {
+    /// The variable is of this process: a test that has it reads its own file.
+    async fn new(functions: &mut Option<Functions>, name: &'static str) -> Self {
+        let file = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        let path = file.clone();
+        let wrapper = Functions::with(move |settings| {
+            let folder = &settings.path[0];
+            let script = format!(
+                "#!/bin/sh\nCOUNTED={} exec {} \"$@\"\n",
+                path.display(),
+                settings.interpreter.display()
+            );
+            let program = folder.join("python");
+            std::fs::write(&program, script).unwrap();
+            std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            settings.interpreter = program;
+        });
+        *functions = Some(wrapper.await);
+        Self(file)
+    }
+
+    fn holds(&self, lines: &str) {
+        std::fs::write(&self.0, lines).unwrap();
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).ok();
+    }
+}
+
+fn from_python(mode: Mode) -> Value {
+    json!({"type": "PYTHON", "source_type": "python", "python_task": "counted", "source_query": null,
+           "source_connection": "content", "mode": mode.to_string(), "batch_size": 2, "delete_limit": 1.0})
+}
+
+#[tokio::test]
+async fn a_python_source_goes_on_from_its_position() {
+    let (stage, mut functions) = (Stage::with_films(0).await, None);
+    let file = Counted::new(&mut functions, "going-on").await;
+    let functions = functions.unwrap();
+    let id = stage.pipeline(from_python(Mode::Incremental)).await;
+    file.holds("1 2 3 4 5");
+    let run = functions.succeed(&stage, id).await;
+    assert_eq!((run.rows_read, stage.count("analytics.film").await), (5, 5));
+    let run = functions.succeed(&stage, id).await;
+    assert_eq!(run.rows_read, 0, "nothing is new");
+    file.holds("1 2 3 4 5 6 7 ! 8");
+    let run = functions.run(&stage, id).await;
+    assert_eq!((run.status, run.error_code.as_deref()), (RunStatus::Failed, Some("python.retry")));
+    assert_eq!(stage.count("analytics.film").await, 7, "what came before counts");
+    file.holds("1 2 3 4 5 6 7 8");
+    let run = functions.succeed(&stage, id).await;
+    assert_eq!((run.rows_read, stage.count("analytics.film").await), (1, 8));
+}
+
+#[tokio::test]
+async fn a_python_source_in_mode_full_is_read_whole_and_what_it_lacks_is_deleted() {
+    let (stage, mut functions) = (Stage::with_films(0).await, None);
+    let file = Counted::new(&mut functions, "whole").await;
+    let functions = functions.unwrap();
+    let id = stage.pipeline(from_python(Mode::Full)).await;
+    file.holds("1 2 3 4 5");
+    functions.succeed(&stage, id).await;
+    file.holds("5 6 7");
+    functions.succeed(&stage, id).await;
+    assert_eq!(titles(&stage).await, ["Film 5", "Film 6", "Film 7"]);
+    file.holds("");
+    let run = functions.run(&stage, id).await;
+    assert_eq!((run.status, run.error_code.as_deref()), (RunStatus::Failed, Some("python.no_rows")));
+    assert_eq!(stage.count("analytics.film").await, 3, "an empty answer empties nothing");
+}
+
+#[tokio::test]
+async fn what_functions_print_is_in_the_log_of_their_run() {
+    let (stage, functions) = (Stage::with_films(25).await, Functions::new().await);
+    let mut changes = plan(&["talks"]);
+    changes["batch_size"] = json!(10);
+    let id = stage.pipeline(changes).await;
+    let run = stage.request(id).await;
+    let log = RunLog::new();
+    let _ear = vitrina_testbed::listen(tracing_subscriber::layer::SubscriberExt::with(
+        tracing_subscriber::registry(),
+        log.layer(),
+    ));
+    let runner = Runner::new(functions.settings(&stage), stage.store.clone()).with_run_log(log);
+    runner.work_off().await.unwrap();
+    let sql = format!(
+        "select count(*) from etl.etl_logs where run_id = '{run}' and message like 'python: batch _ of film'"
+    );
+    assert_eq!(stage.db.value::<i64>(&sql).await, 3);
+}
+
+#[tokio::test]
+async fn functions_are_published_with_their_docs_and_a_plan_waits_for_a_runner_that_has_them() {
+    let (stage, functions) = (Stage::with_films(2).await, Functions::new().await);
+    let id = stage.pipeline(plan(&["slug"])).await;
+    let run = stage.request(id).await;
+    stage.runner().work_off().await.unwrap();
+    assert_eq!(stage.run_record(run).await.status, RunStatus::Requested, "this one has no Python");
+    let (_running, _stop) = stage.start(functions.settings(&stage));
+    stage.reaches(id, Status::Idle).await;
+    assert_eq!(stage.run_record(run).await.status, RunStatus::Success);
+    let tasks = stage.store.python_tasks().await.unwrap();
+    let slug = tasks.iter().find(|task| task.name == "slug").unwrap();
+    assert_eq!((slug.runner.as_str(), slug.kind.as_str(), slug.alive), ("pythonic", "transform", true));
+    assert!(slug.doc.contains("address") && slug.version_hash.len() >= 16, "{slug:?}");
+}
+
+#[tokio::test]
+async fn a_name_that_is_no_registered_function_runs_nothing() {
+    let (stage, functions) = (Stage::with_films(2).await, Functions::new().await);
+    for (place, name) in
+        ["os.system", "functions.slug", "../functions", "slug; import os", "SLUG"].iter().enumerate()
+    {
+        let mut changes = plan(&[name]);
+        changes["name"] = json!(format!("film_{place}"));
+        let id = stage.pipeline(changes).await;
+        let run = functions.run(&stage, id).await;
+        assert_eq!((run.status, run.rows_read), (RunStatus::Requested, 0), "{name}");
+    }
+    assert_eq!(stage.count("analytics.film").await, 0);
+}
