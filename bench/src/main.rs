@@ -7,6 +7,7 @@ mod fleet;
 mod ground;
 mod pgcopy;
 mod plot;
+mod python;
 mod report;
 mod runner_process;
 mod search;
@@ -33,10 +34,12 @@ async fn main() -> Result<()> {
     let of_following: Vec<_> = ticks::NAMES.into_iter().filter(wanted).collect();
     let of_fleets: Vec<_> = fleet::NAMES.into_iter().filter(wanted).collect();
     let of_calls: Vec<_> = control_plane::NAMES.into_iter().filter(wanted).collect();
+    let of_functions: Vec<_> = python::NAMES.into_iter().filter(wanted).collect();
     let of_indexes: Vec<_> = search::NAMES.into_iter().filter(wanted).collect();
     let known = workloads::ALL.iter().map(|workload| workload.name).chain(ticks::NAMES).chain(fleet::NAMES);
     let known = known
         .chain(control_plane::NAMES)
+        .chain(python::NAMES)
         .chain(search::NAMES)
         .chain([pgcopy::NAME])
         .collect::<Vec<_>>()
@@ -46,6 +49,7 @@ async fn main() -> Result<()> {
             || !of_following.is_empty()
             || !of_fleets.is_empty()
             || !of_calls.is_empty()
+            || !of_functions.is_empty()
             || !of_indexes.is_empty()
             || with_codec,
         "no workload is called {:?}: one of {known}",
@@ -69,6 +73,10 @@ async fn main() -> Result<()> {
     for name in of_calls {
         eprintln!("{name} …");
         results.push(control_plane::measure(name, &ground).await.context(name)?);
+    }
+    for name in of_functions {
+        eprintln!("{name} …");
+        results.push(python::measure(name, &ground).await.context(name)?);
     }
     if !of_indexes.is_empty() {
         results.extend(search::measure(&of_indexes, &ground, scale).await.context("search")?);

@@ -79,6 +79,8 @@ pub(crate) enum Command {
     Runner,
     /// Who executes pipelines
     Runners,
+    /// The Python functions that runners have registered
+    Python,
     /// Ask a runner to hand its pipelines back and stop; others go on with them
     Drain(runners::Drain),
     /// Migrate, then serve the API and execute pipelines in one process

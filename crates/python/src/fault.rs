@@ -23,7 +23,7 @@ pub(crate) struct Told {
 impl Told {
     /// The user's own line first: it is what has to be looked at.
     pub(crate) fn into_error(self, task: &str) -> Error {
-        let at = self.line.map(|line| format!(" at {line}")).unwrap_or_default();
+        let at = self.place();
         if !self.traceback.is_empty() {
             tracing::warn!(task, "{}", self.traceback.trim_end());
         }
@@ -36,13 +36,22 @@ impl Told {
         }
     }
 
+    /// Where there is no line of the user's there is nothing to name.
+    fn place(&self) -> String {
+        let line = self.line.as_deref().filter(|line| !line.is_empty());
+        line.map(|line| format!(" at {line}")).unwrap_or_default()
+    }
+
     pub(crate) fn at_start(self) -> Error {
-        let at = self.line.map(|line| format!(" at {line}")).unwrap_or_default();
+        let at = self.place();
         let said = format!("Python modules cannot be registered{at}: {}: {}", self.error_type, self.message);
-        match self.traceback.is_empty() {
-            true => Error::fix("python.modules", said),
-            false => Error::fix("python.modules", format!("{said}\n{}", self.traceback.trim_end())),
-        }
+        let said = match self.traceback.is_empty() {
+            true => said,
+            false => format!("{said}\n{}", self.traceback.trim_end()),
+        };
+        Error::fix("python.modules", said).hint(
+            "python.modules, python.path and python.interpreter tell where modules and what they need are",
+        )
     }
 }
 

@@ -168,6 +168,10 @@ impl Client {
         self.ask(self.request(Method::POST, &["connections", name, "test"])).await
     }
 
+    pub(crate) async fn python_tasks(&self) -> Result<Answer<Page<PythonTask>>> {
+        self.ask(self.request(Method::GET, &["python-tasks"])).await
+    }
+
     pub(crate) async fn runners(&self) -> Result<Answer<Page<Runner>>> {
         self.ask(self.request(Method::GET, &["runners"])).await
     }

@@ -293,6 +293,17 @@ pub(crate) struct Runner {
     pub(crate) heartbeat_at: Timestamp,
 }
 
+/// A registered function, of one runner.
+#[derive(Debug, Deserialize)]
+pub(crate) struct PythonTask {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) runner: String,
+    pub(crate) alive: bool,
+    pub(crate) version_hash: String,
+    pub(crate) doc: String,
+}
+
 #[derive(Debug, Deserialize)]
 pub(crate) struct RunnerPulse {
     pub(crate) alive: bool,

@@ -15,6 +15,7 @@ pub(crate) mod mart;
 mod migrate;
 pub(crate) mod plan;
 pub(crate) mod preview;
+pub(crate) mod python;
 pub(crate) mod rejects;
 pub(crate) mod roles;
 pub(crate) mod run;
@@ -65,6 +66,7 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Serve(args) => Box::pin(serve::run(&args, &context)).await,
         Command::Runner => Box::pin(runner::run(&context)).await,
         Command::Runners => runners::list(&context).await,
+        Command::Python => python::list(&context).await,
         Command::Drain(args) => runners::drain(&args, &context).await,
         Command::Up(args) => Box::pin(up::run(&args, &context)).await,
         Command::Migrate => migrate::run(&context).await,

@@ -10,6 +10,7 @@ mod indexes;
 mod mart;
 mod meta_store;
 mod plain;
+mod python;
 mod rejects;
 mod stand;
 mod state;

@@ -1,0 +1,77 @@
+//! Films through a Python function, beside the same run without it: what the function and its pipe cost.
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use vitrina_store::RunRecord;
+
+use crate::ground::Ground;
+use crate::report::Measured;
+use crate::runner_process::RunnerProcess;
+use crate::workloads::FILMS;
+
+pub(crate) const NAMES: [&str; 2] = ["python-arrow", "python-rows"];
+
+/// With and without the function in turn; the median of each counts.
+const ROUNDS: usize = 3;
+const BATCH: i32 = 10_000;
+const MODULE: &str = r#"
+import pyarrow, pyarrow.compute as compute
+from vitrina import transform
+
+@transform
+def by_arrow(rows: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+    return rows.set_column(1, "title", compute.utf8_lower(rows["title"]))
+
+@transform
+def by_rows(rows: list[dict]) -> list[dict]:
+    return [row | {"title": row["title"].lower()} for row in rows]
+"#;
+
+pub(crate) async fn measure(name: &'static str, ground: &Ground) -> Result<Measured> {
+    let function = if name == "python-arrow" { "by_arrow" } else { "by_rows" };
+    let module = ground.file("bench_functions.py", MODULE)?;
+    let folder = module.parent().context("a folder")?.display().to_string();
+    let python = vitrina_testbed::python().display().to_string();
+    let variables = [
+        ("VITRINA_PYTHON_MODULES", "bench_functions"),
+        ("VITRINA_PYTHON_PATH", folder.as_str()),
+        ("VITRINA_PYTHON_INTERPRETER", python.as_str()),
+    ];
+    let runner = RunnerProcess::start_with(&ground.url, &ground.url, &variables)?;
+    let plain = format!("{name}-without");
+    ground.pipeline(&pipeline(&plain, &json!([]))).await?;
+    let reader = json!({"order_index": 1, "task_type": "SQL", "body": FILMS});
+    let step = json!({"order_index": 2, "task_type": "PYTHON", "body": function});
+    ground.pipeline(&pipeline(name, &json!([reader, step]))).await?;
+    let (mut with, mut without, mut last) = (Vec::new(), Vec::new(), None);
+    for _ in 0..ROUNDS {
+        without.push(seconds(&run(&runner, ground, &plain).await?)?);
+        let record = run(&runner, ground, name).await?;
+        with.push(seconds(&record)?);
+        eprintln!("  without: {:.2} s, with: {:.2} s", without[without.len() - 1], with[with.len() - 1]);
+        last = Some(record);
+    }
+    let record = last.context("a run")?;
+    let measured = Measured::new(name, record.rows_read, median(with), median(without));
+    Ok(Measured { batches: Some(record.batches), ..measured.by(&runner.usage()?) })
+}
+
+fn pipeline(name: &str, plan: &Value) -> Value {
+    json!({"name": name, "source_query": FILMS, "target_table": "analytics.films", "batch_size": BATCH, "plan": plan})
+}
+
+async fn run(runner: &RunnerProcess, ground: &Ground, name: &str) -> Result<RunRecord> {
+    ground.sql("truncate analytics.films")?;
+    ground.sql("checkpoint")?;
+    runner.run(&ground.store, name).await
+}
+
+fn seconds(run: &RunRecord) -> Result<f64> {
+    let (started, finished) = (run.started_at.context("a start")?, run.finished_at.context("an end")?);
+    Ok(finished.duration_since(started).as_secs_f64())
+}
+
+fn median(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 2]
+}

@@ -1,0 +1,23 @@
+//! `vitrina python`: the functions that runners have registered.
+
+use anyhow::Result;
+
+use crate::client::PythonTask;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::output;
+
+pub(crate) async fn list(context: &Context) -> Result<Exit> {
+    let tasks = context.client()?.python_tasks().await?;
+    context.output.show(&tasks.document, || match tasks.known.items.as_slice() {
+        [] => "no runner has registered a Python function; docs/python.md tells how\n".to_owned(),
+        tasks => output::table(["function", "kind", "runner", "version", "about"], tasks.iter().map(row)),
+    });
+    Ok(Exit::Done)
+}
+
+fn row(task: &PythonTask) -> [String; 5] {
+    let about = task.doc.lines().next().unwrap_or_default().to_owned();
+    let runner = if task.alive { task.runner.clone() } else { format!("{} (away)", task.runner) };
+    [task.name.clone(), task.kind.clone(), runner, task.version_hash.clone(), about]
+}
