@@ -147,10 +147,11 @@ def values_of_several_types_are_an_error_that_says_what_to_declare(workshop, val
         assert words in error["message"]
 
 
-def a_row_that_lacks_a_column_gets_null_for_it(workshop):
-    header, rows = _returning(workshop, '[{"a": 1}, {"b": "x"}]').rows("many", {"b": "varchar"}, [])
-    assert _columns(header) == [("b", "varchar"), ("a", "bigint")]
-    assert rows == [{"b": None, "a": 1}, {"b": "x", "a": None}]
+def rows_of_one_batch_must_have_the_same_columns(workshop):
+    header, _ = _returning(workshop, '[{"a": 1, "b": "y"}, {"b": "x"}]').rows("many", {"b": "varchar"}, [])
+    error = header["error"]
+    assert error["kind"] == "contract"
+    assert 'column "a" is in some rows and not in others' in error["message"]
 
 
 def an_input_column_that_no_row_has_any_more_is_gone(workshop):

@@ -1,6 +1,7 @@
 //! What a worker prints, as lines of the run's log.
 
 use std::io::ErrorKind;
+use std::os::fd::AsFd;
 
 use tokio::net::unix::pipe::Receiver;
 
@@ -8,6 +9,8 @@ use tokio::net::unix::pipe::Receiver;
 const LONGEST: usize = 8 << 10;
 /// What one batch may print to each of the two; the rest is counted.
 const LINES: usize = 1000;
+
+const READS: usize = 128;
 
 #[derive(Debug, Default)]
 pub(crate) struct Output {
@@ -18,12 +21,22 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Tells what is there now.
+    /// Tells what is known to be there, of one that prints without end no more than a pipe holds.
     pub(crate) fn drain(&mut self, printed: &[Receiver; 2]) {
+        self.read(|place, bytes| printed[place].try_read(bytes));
+    }
+
+    /// Tells what is there, whether or not the runtime has heard of it yet: a function has ended.
+    pub(crate) fn drain_all(&mut self, printed: &[Receiver; 2]) {
+        self.read(|place, bytes| Ok(nix::unistd::read(printed[place].as_fd(), bytes)?));
+        self.end();
+    }
+
+    fn read(&mut self, from: impl Fn(usize, &mut [u8]) -> std::io::Result<usize>) {
         let mut bytes = [0; 8 << 10];
-        for (place, pipe) in printed.iter().enumerate() {
-            loop {
-                match pipe.try_read(&mut bytes) {
+        for place in 0..self.begun.len() {
+            for _ in 0..READS {
+                match from(place, &mut bytes) {
                     Ok(0) => {
                         self.closed[place] = true;
                         break;
@@ -49,7 +62,7 @@ impl Output {
     }
 
     /// A batch is over: what it has printed without an end is a line as well.
-    pub(crate) fn end(&mut self) {
+    fn end(&mut self) {
         for place in 0..self.begun.len() {
             let line = std::mem::take(&mut self.begun[place]);
             if !line.is_empty() {

@@ -51,9 +51,11 @@ impl Python {
         }
     }
 
-    /// A worker that is tired, or in the middle of something, is replaced.
+    /// A worker that is tired, or in the middle of something, is replaced; so is one that has kept much: it would be the
+    /// next one's memory.
     pub(crate) fn give_back(self: &Arc<Self>, worker: Worker) {
-        if worker.is_free && worker.served < self.settings.batches_a_worker {
+        let is_light = worker.memory() <= self.settings.memory_limit / 2;
+        if worker.is_free && is_light && worker.served < self.settings.batches_a_worker {
             let mut waiting = self.waiting();
             if waiting.len() < self.settings.warm {
                 waiting.push(worker);

@@ -43,7 +43,7 @@ impl Process {
         let (theirs_in, ours_out) = pipe()?;
         let (ours_in, theirs_out) = pipe()?;
         let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
-        let mut command = command(settings, sdk);
+        let mut command = command(settings, sdk)?;
         command.stdin(Stdio::null()).stdout(out_end).stderr(err_end).process_group(0).kill_on_drop(true);
         let mapped = vec![
             FdMapping { parent_fd: OwnedFd::from(theirs_in), child_fd: IN },
@@ -105,7 +105,7 @@ impl Drop for Process {
     }
 }
 
-fn command(settings: &PythonSettings, sdk: &Sdk) -> Command {
+fn command(settings: &PythonSettings, sdk: &Sdk) -> Result<Command> {
     let mut command = Command::new(&settings.interpreter);
     command.args(["-m", "vitrina.worker", "--in", &IN.to_string(), "--out", &OUT.to_string()]);
     for module in &settings.modules {
@@ -114,11 +114,12 @@ fn command(settings: &PythonSettings, sdk: &Sdk) -> Command {
     command.env_clear();
     let given = VARIABLES.into_iter().chain(settings.variables.iter().map(String::as_str));
     command.envs(given.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?))));
-    let path =
-        std::env::join_paths([sdk.path()].into_iter().chain(settings.path.iter().map(PathBuf::as_path)))
-            .unwrap_or_default();
-    command.env("PYTHONPATH", path).env("PYTHONUNBUFFERED", "1").env("PYTHONDONTWRITEBYTECODE", "1");
-    command
+    let folders = [sdk.path()].into_iter().chain(settings.path.iter().map(PathBuf::as_path));
+    let path = std::env::join_paths(folders).map_err(|error| Error::fix("python.path", error.to_string()))?;
+    // The folder that the runner happens to be in is nobody's module.
+    command.env("PYTHONPATH", path).env("PYTHONSAFEPATH", "1");
+    command.env("PYTHONUNBUFFERED", "1").env("PYTHONDONTWRITEBYTECODE", "1");
+    Ok(command)
 }
 
 fn pipe() -> Result<(PipeReader, PipeWriter)> {

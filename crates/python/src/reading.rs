@@ -60,9 +60,13 @@ impl Reading {
             let task = &self.task.name;
             let open = json!({"call": "source", "task": task, "position": from, "columns": null, "context": self.context});
             calls.push((open, Vec::new()));
+        } else {
+            self.session.is_held = true;
         }
         calls.push((json!({"call": "next"}), Vec::new()));
-        let mut frame = self.session.call(&self.task, &calls).await?;
+        let answer = self.session.call(&self.task, &calls).await;
+        self.session.is_held = answer.as_ref().is_ok_and(|frame| frame.header.get("end").is_none());
+        let mut frame = answer?;
         if let Some(end) = frame.header.get_mut("end") {
             return Ok(Yielded::End { position: end["position"].take() });
         }

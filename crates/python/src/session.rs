@@ -1,14 +1,14 @@
 //! The functions of one run, called batch by batch in one worker.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_schema::{DataType, Field, FieldRef, SchemaRef};
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use vitrina_core::{Error, Result};
-use vitrina_pgcopy::Kind;
+use vitrina_pgcopy::{Kind, Scalar};
 
 use crate::frames::Frame;
 use crate::pool::Python;
@@ -64,6 +64,8 @@ struct Done {
 pub struct Session {
     python: Arc<Python>,
     worker: Option<Worker>,
+    /// A source is open in it: it serves nobody else.
+    pub(crate) is_held: bool,
     /// Columns that came with a type, by task and name: where a later batch has nothing but NULL in them they keep it.
     known: HashMap<(String, String), FieldRef>,
     /// Columns of the last rows that a task has returned: of none it may not know them.
@@ -72,7 +74,7 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(python: Arc<Python>) -> Self {
-        Self { python, worker: None, known: HashMap::new(), shapes: HashMap::new() }
+        Self { python, worker: None, is_held: false, known: HashMap::new(), shapes: HashMap::new() }
     }
 
     pub async fn transform(
@@ -120,6 +122,7 @@ impl Session {
         };
         let rows = self.typed(task, given, &rows)?;
         if rows.num_rows() > 0 {
+            self.require_same_columns(task, &rows)?;
             self.shapes.insert(task.name.clone(), rows.schema());
             return Ok(rows);
         }
@@ -129,7 +132,7 @@ impl Session {
 
     pub(crate) async fn call(&mut self, task: &PythonTask, calls: &[(Value, Vec<u8>)]) -> Result<Frame> {
         let mut worker = match self.worker.take() {
-            Some(worker) if worker.served < self.python.settings.batches_a_worker => worker,
+            Some(worker) if self.is_held || worker.served < self.python.settings.batches_a_worker => worker,
             tired => {
                 drop(tired);
                 self.python.take().await?
@@ -140,6 +143,22 @@ impl Session {
             self.worker = Some(worker);
         }
         answer
+    }
+
+    /// A target whose columns come and go with the batches would depend on how rows fall into them.
+    fn require_same_columns(&self, task: &PythonTask, rows: &RecordBatch) -> Result<()> {
+        let Some(shape) = self.shapes.get(&task.name) else { return Ok(()) };
+        let names = |schema: &Schema| -> BTreeSet<String> {
+            schema.fields().iter().map(|field| field.name().clone()).collect()
+        };
+        let (before, now) = (names(shape), names(&rows.schema()));
+        let Some(odd) = before.symmetric_difference(&now).next() else { return Ok(()) };
+        let message = format!(
+            "python task {:?} returns the column {odd:?} with some batches and not with others",
+            task.name
+        );
+        Err(Error::fix("python.contract", message)
+            .hint("return every column with every batch, NULL where it has no value"))
     }
 
     /// With the source's own types where a column has not changed, and only such types as Postgres has.
@@ -157,7 +176,9 @@ impl Session {
                     *column = arrow_array::new_null_array(field.data_type(), rows.num_rows());
                     field
                 }
-                (data_type, Some(was)) if was.data_type() == data_type => Arc::new(was.with_nullable(true)),
+                (data_type, Some(was)) if was.data_type() == data_type && !is_told(field, &was) => {
+                    Arc::new(was.with_nullable(true))
+                }
                 (data_type, _) if Kind::of_arrow(data_type).is_none() => {
                     return Err(no_such_type(&task.name, field));
                 }
@@ -172,10 +193,19 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let Some(worker) = self.worker.take() {
+        // A generator that is open may hold a transaction, or a lock: it ends with its worker.
+        if let Some(worker) = self.worker.take().filter(|_| !self.is_held) {
             self.python.give_back(worker);
         }
     }
+}
+
+/// The function says itself which of the types that share this form of Arrow it means. What has no form of its own
+/// travels as text, and comes back as such.
+fn is_told(field: &Field, was: &Field) -> bool {
+    let (told, before) = (Kind::of_field(field), Kind::of_field(was));
+    let is_text = told == Some(Kind::Scalar(Scalar::Text)) && before == Some(Kind::AsText);
+    field.metadata().contains_key("pg_oid") && told != before && !is_text
 }
 
 fn columns(rows: &RecordBatch) -> Vec<Column> {

@@ -74,13 +74,16 @@ impl Worker {
         }
     }
 
+    /// What it holds in memory.
+    pub(crate) fn memory(&self) -> u64 {
+        self.process.meter.read()
+    }
+
     async fn answer(&mut self, task: &str, calls: &[(Value, Vec<u8>)], bounds: Bounds) -> Result<Frame> {
         self.is_free = false;
-        let answered = self.raced(task, calls, bounds).await;
-        self.output.drain(&self.process.printed);
-        self.output.end();
-        let error = match answered {
+        let error = match self.raced(task, calls, bounds).await {
             Ok(Some(frame)) => {
+                self.output.drain_all(&self.process.printed);
                 self.is_free = true;
                 return Ok(frame);
             }
@@ -88,8 +91,7 @@ impl Worker {
             Err(error) => error,
         };
         self.process.kill().await;
-        self.output.drain(&self.process.printed);
-        self.output.end();
+        self.output.drain_all(&self.process.printed);
         Err(error)
     }
 
@@ -115,7 +117,6 @@ impl Worker {
             tokio::select! {
                 biased;
                 frame = &mut exchange => return frame,
-                () = self.output.printed(printed) => self.output.drain(printed),
                 () = sleep_until(deadline) => return Err(fault::too_slow(task, bounds.deadline)),
                 _ = look.tick() => {
                     let held = meter.read();
@@ -123,6 +124,7 @@ impl Worker {
                         return Err(fault::too_much_memory(task, held, bounds.memory));
                     }
                 }
+                () = self.output.printed(printed) => self.output.drain(printed),
             }
         }
     }

@@ -210,6 +210,10 @@ def leaves(rows: list[dict]):
     sys.exit(0)
 
 @transform
+def prints_without_end(rows: list[dict]):
+    subprocess.run(["yes"])
+
+@transform
 def fine(row: dict):
     return row
 "#;
@@ -228,6 +232,7 @@ async fn whatever_a_function_does_is_an_error_of_its_own_batch() {
         ("hangs", "python.deadline", Remedy::Retry, "python.deadline"),
         ("eats", "python.memory", Remedy::FixConfiguration, "python.memory_limit"),
         ("lets_a_child_eat", "python.memory", Remedy::FixConfiguration, "300 MB"),
+        ("prints_without_end", "python.deadline", Remedy::Retry, "python.deadline"),
         ("lies", "python.contract", Remedy::FixConfiguration, "lies"),
         ("invents", "python.contract", Remedy::FixConfiguration, "span"),
         ("leaves", "python.exception", Remedy::FixConfiguration, "SystemExit"),

@@ -59,13 +59,18 @@ def checked(rows: Iterable[Any]) -> list[Row]:
 
 
 def _names(rows: list[Row], given: Mapping[str, str]) -> list[str]:
-    found: dict[Any, None] = {}
-    for row in rows:
-        if row.keys() != found.keys():
-            found.update(dict.fromkeys(row))
-    for name in found:
+    """The same in every row: what a row does not say could mean NULL, or that it stays as it was."""
+    found = dict.fromkeys(rows[0])
+    for name in {name for row in rows for name in row}:
         if not isinstance(name, str):
             raise ContractError(f"a column is named by {type(name).__name__}, not by str")
+    for row in rows:
+        if row.keys() != found.keys():
+            odd = min(row.keys() ^ found.keys())
+            raise ContractError(
+                f'column "{odd}" is in some rows and not in others; hint: return every column in every row, '
+                "None where it has no value"
+            )
     return [name for name in given if name in found] + [name for name in found if name not in given]
 
 

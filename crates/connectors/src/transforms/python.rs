@@ -1,13 +1,15 @@
 //! Registered Python functions, one after the other in one worker.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
-use vitrina_core::{Batch, Destination, Error, Result, Transform};
+use vitrina_core::{Batch, Destination, Error, Result, Scope, Transform};
 use vitrina_python::{Context, Python, PythonTask, Session, TaskUse, Transformed};
 
+use crate::arrow_text::nullable_texts;
 use crate::rejects::reject;
 
 pub(super) struct Steps {
@@ -48,6 +50,7 @@ impl Transform for Steps {
 
     async fn apply(&mut self, mut batch: Batch) -> Result<Batch> {
         self.context.batch += 1;
+        let scope = Answered::of(&batch)?;
         for task in &self.tasks {
             let Transformed { rows, refused } =
                 self.session.transform(task, &batch.rows, &self.context).await?;
@@ -56,19 +59,23 @@ impl Transform for Steps {
                 let code = format!("python.{}", refused.code);
                 batch.rejected.push(reject(&batch.rows, refused.row, &self.key, &code, refused.message)?);
             }
-            batch.rows = match rows.num_rows() == 0 && !self.session.knows_columns(task) {
-                true => only(&rows, &self.key)?,
-                false => rows,
-            };
+            if rows.num_rows() == 0 && !self.session.knows_columns(task) {
+                // Nothing is left for the functions behind it, and nobody knows which columns it would have had.
+                batch.rows = only(&batch.rows, &self.key)?;
+                return Ok(batch);
+            }
+            batch.rows = rows;
         }
+        scope.map_or(Ok(()), |scope| scope.hold(&batch.rows))?;
         Ok(batch)
     }
 }
 
-/// Of rows that are not there nothing but the key is certain to be among their columns.
-fn only(rows: &RecordBatch, key: &[String]) -> Result<RecordBatch> {
-    let places: Vec<usize> = key.iter().filter_map(|column| rows.schema().index_of(column).ok()).collect();
-    rows.project(&places).map_err(|error| Error::bug("python.rows", error.to_string()))
+/// No rows, with the columns of the key: nothing else is certain of rows that are not there.
+fn only(given: &RecordBatch, key: &[String]) -> Result<RecordBatch> {
+    let places: Vec<usize> = key.iter().filter_map(|column| given.schema().index_of(column).ok()).collect();
+    let rows = given.slice(0, 0).project(&places);
+    rows.map_err(|error| Error::bug("python.rows", error.to_string()))
 }
 
 /// A row that is refused stays in the target as it was, and nobody could tell which one that is.
@@ -81,4 +88,49 @@ fn require_key(task: &PythonTask, batch: &Batch, key: &[String]) -> Result<()> {
         task.name
     );
     Err(Error::fix("python.contract", message).hint("return the key in the query, or leave the row out"))
+}
+
+/// The change keys that a batch answers for. Rows of others would be overwritten or deleted by the batches of those.
+struct Answered {
+    columns: Vec<String>,
+    keys: HashSet<Vec<Option<String>>>,
+}
+
+impl Answered {
+    /// `None` where the batch answers for no keys of its own, or for some that only the source can compare.
+    fn of(batch: &Batch) -> Result<Option<Self>> {
+        let Scope::Keys(scope) = &batch.scope else { return Ok(None) };
+        let columns: Vec<String> = scope.schema().fields().iter().map(|field| field.name().clone()).collect();
+        let keys =
+            (0..scope.num_rows()).map(|row| nullable_texts(scope, &columns, row)).collect::<Result<_>>()?;
+        let answered = Self { columns, keys };
+        let is_comparable = answered.stranger(&batch.rows)?.is_none();
+        Ok(is_comparable.then_some(answered))
+    }
+
+    fn stranger(&self, rows: &RecordBatch) -> Result<Option<usize>> {
+        for row in 0..rows.num_rows() {
+            if !self.keys.contains(&nullable_texts(rows, &self.columns, row)?) {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+
+    fn hold(&self, rows: &RecordBatch) -> Result<()> {
+        let missing = self.columns.iter().find(|column| rows.column_by_name(column).is_none());
+        let message = match missing {
+            Some(missing) => {
+                format!("the Python functions return no {missing:?}, by which changes are followed")
+            }
+            None if self.stranger(rows)?.is_some() => {
+                let columns = self.columns.join(", ");
+                format!("the Python functions return rows of another ({columns}) than they were given")
+            }
+            None => return Ok(()),
+        };
+        Err(Error::fix("python.contract", message).hint(
+            "in mode incremental a batch answers for the keys that it was given: keep these columns as they are, or name others as change_key",
+        ))
+    }
 }

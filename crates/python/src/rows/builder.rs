@@ -13,6 +13,7 @@ use arrow_schema::{DataType, Field};
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use vitrina_pgcopy::{Kind, Scalar};
 
 use super::cells::DAY;
@@ -56,7 +57,21 @@ impl Builder {
         }
     }
 
-    pub(super) fn append(&mut self, value: &Value) -> Taken {
+    /// As it was written: numbers are read to the last digit, which values of JSON are not.
+    pub(super) fn append_text(&mut self, text: &str) -> Taken {
+        match self {
+            Self::Scalar(cells) if cells.is_float() => cells.append_text(text),
+            Self::List { items, lengths, valid } if items.is_float() => {
+                let values: Option<Vec<&RawValue>> = parsed(text)?;
+                lengths.push(values.as_ref().map_or(0, Vec::len));
+                valid.push(values.is_some());
+                values.into_iter().flatten().try_for_each(|value| items.append_text(value.get()))
+            }
+            _ => self.append(&parsed(text)?),
+        }
+    }
+
+    fn append(&mut self, value: &Value) -> Taken {
         match self {
             Self::Null(count) => {
                 *count += 1;
@@ -112,6 +127,21 @@ impl Cells {
         }
     }
 
+    fn is_float(&self) -> bool {
+        matches!(self, Self::Float4(_) | Self::Float8(_))
+    }
+
+    fn append_text(&mut self, text: &str) -> Taken {
+        match (self, text.parse::<f64>()) {
+            (Self::Float8(builder), Ok(number)) => builder.append_value(number),
+            (Self::Float4(builder), Ok(_)) => {
+                builder.append_value(text.parse().map_err(|_| "it is no number")?);
+            }
+            (cells, _) => cells.append(&parsed(text)?)?,
+        }
+        Ok(())
+    }
+
     fn append(&mut self, value: &Value) -> Taken {
         let is_null = value.is_null();
         macro_rules! append {
@@ -163,6 +193,10 @@ impl Cells {
             Self::Uuid(mut builder) => Arc::new(builder.finish()),
         }
     }
+}
+
+fn parsed<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Taken<T> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 fn text(value: &Value) -> Taken<&str> {
@@ -229,6 +263,14 @@ fn moment(text: &str) -> Taken<i64> {
     match text {
         "infinity" => Ok(i64::MAX),
         "-infinity" => Ok(i64::MIN),
-        _ => text.parse::<Timestamp>().map(Timestamp::as_microsecond).map_err(|error| error.to_string()),
+        // The last day that Python knows is beyond the last moment of this library, but not beyond its last day.
+        _ => {
+            match (text.parse::<Timestamp>(), text.strip_suffix('Z').or_else(|| text.strip_suffix("+00:00")))
+            {
+                (Ok(moment), _) => Ok(moment.as_microsecond()),
+                (Err(_), Some(text)) => local(text),
+                (Err(error), None) => Err(error.to_string()),
+            }
+        }
     }
 }

@@ -8,8 +8,8 @@ use arrow_array::types::{
     Date32Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, IntervalMonthDayNanoType,
     Time64MicrosecondType, TimestampMicrosecondType,
 };
-use jiff::civil::{Date, Time};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
+use jiff::civil::{Date, DateTime, Time};
 use vitrina_core::{Error, Result};
 use vitrina_pgcopy::{Kind, Scalar};
 
@@ -105,7 +105,9 @@ fn date(days: i32) -> Result<String> {
         i32::MAX => Ok("infinity".to_owned()),
         i32::MIN => Ok("-infinity".to_owned()),
         days => {
-            let date = Date::constant(1970, 1, 1).checked_add(jiff::Span::new().days(days));
+            let date = jiff::Span::new()
+                .try_days(days)
+                .and_then(|days| Date::constant(1970, 1, 1).checked_add(days));
             date.map(|date| date.to_string()).map_err(out_of_range)
         }
     }
@@ -123,7 +125,12 @@ fn moment(microseconds: i64) -> Result<String> {
     match microseconds {
         i64::MAX => Ok("infinity".to_owned()),
         i64::MIN => Ok("-infinity".to_owned()),
-        _ => Timestamp::from_microsecond(microseconds).map(|moment| moment.to_string()).map_err(out_of_range),
+        _ => {
+            let moment = DateTime::constant(1970, 1, 1, 0, 0, 0, 0)
+                .checked_add(SignedDuration::from_micros(microseconds))
+                .map_err(out_of_range)?;
+            Ok(format!("{moment}Z"))
+        }
     }
 }
 

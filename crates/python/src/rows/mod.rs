@@ -6,10 +6,13 @@
 mod builder;
 mod cells;
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::RawValue;
 use vitrina_core::{Error, Result};
 use vitrina_pgcopy::{Kind, arrow_schema};
 
@@ -45,11 +48,11 @@ pub(crate) fn read(body: &[u8], columns: &[Column], task: &str) -> Result<Record
         columns.iter().zip(&described).map(|(told, column)| builder_of(told, column)).collect();
     let mut count = 0;
     for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        let row: Map<String, Value> = serde_json::from_slice(line)
+        let row: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_slice(line)
             .map_err(|error| Error::bug("python.protocol", format!("a row of {task:?}: {error}")))?;
         for (builder, column) in builders.iter_mut().zip(columns) {
-            let value = row.get(&column.name).unwrap_or(&Value::Null);
-            builder.append(value).map_err(|reason| unfit(task, column, value, &reason))?;
+            let value = row.get(column.name.as_str()).map_or("null", |value| value.get());
+            builder.append_text(value).map_err(|reason| unfit(task, column, value, &reason))?;
         }
         count += 1;
     }
@@ -74,15 +77,14 @@ fn builder_of(told: &Column, column: &vitrina_pgcopy::Column) -> Builder {
 }
 
 /// Without the value: errors are shown, and rows are not theirs to show.
-fn unfit(task: &str, column: &Column, value: &Value, reason: &str) -> Error {
+fn unfit(task: &str, column: &Column, value: &str, reason: &str) -> Error {
     let Column { name, type_name } = column;
-    let kind = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
+    let kind = match value.as_bytes().first() {
+        Some(b'"') => "a string",
+        Some(b'[') => "a list",
+        Some(b'{') => "an object",
+        Some(b't' | b'f') => "a boolean",
+        _ => "a number",
     };
     Error::fix(
         "python.contract",
@@ -129,7 +131,11 @@ mod tests {
             column("seen", "boolean", BooleanArray::from(vec![Some(true), None])),
             column("votes", "integer", Int32Array::from(vec![Some(-3), None])),
             column("total", "bigint", Int64Array::from(vec![Some(i64::MAX), None])),
-            column("rating", "double precision", Float64Array::from(vec![Some(0.1), Some(f64::NAN)])),
+            column(
+                "rating",
+                "double precision",
+                Float64Array::from(vec![Some(31.245_270_191_439_438), Some(f64::NAN)]),
+            ),
             column("price", "numeric", StringArray::from(vec![Some("1.00"), None])),
             column("title", "text", StringArray::from(vec![Some("a \"b\"\nc"), None])),
             column("raw", "bytea", BinaryArray::from(vec![Some(b"\x00\xff".as_slice()), None])),

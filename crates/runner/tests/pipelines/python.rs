@@ -45,6 +45,18 @@ def twice(row: dict) -> list[dict]:
     return [row, row | {"id": row["id"] + 1000}]
 
 @transform
+def without_key(row: dict) -> dict:
+    return {"title": row["title"]}
+
+@transform
+def sometimes_rated(row: dict) -> dict:
+    return row if row["id"] < 3 else {"id": row["id"], "title": row["title"]}
+
+@transform
+def rated_at_first(rows: list[dict]) -> list[dict]:
+    return [row if rows[0]["id"] < 3 else {"id": row["id"], "title": row["title"]} for row in rows]
+
+@transform
 def refuses_three(row: dict) -> dict:
     if row["id"] == 3:
         raise Reject("three is a crowd", code="crowd")
@@ -223,6 +235,60 @@ async fn a_row_that_a_function_refuses_is_kept_as_a_reject_and_its_document_as_i
 }
 
 #[tokio::test]
+async fn a_batch_of_which_a_function_leaves_nothing_is_no_failure() {
+    let (stage, functions) = (Stage::with_films(5).await, Functions::new().await);
+    stage.db.execute("alter table analytics.film alter title set not null, alter rating set not null").await;
+    let mut changes = incremental(&["refuses_three", "exclaim"]);
+    changes["reject_limit"] = json!(10);
+    let id = stage.pipeline(changes).await;
+    functions.succeed(&stage, id).await;
+    stage.db.execute("update content.film set title = 'New', modified = now() where id = 3").await;
+    functions.succeed(&stage, id).await;
+    stage.db.execute("delete from analytics.film where id = 4; update content.film set rating = 0, modified = now() where id = 3").await;
+    functions.succeed(&stage, id).await;
+    assert_eq!(stage.rejects().await, [("python.crowd".to_owned(), r#"["3"]"#.to_owned())]);
+}
+
+#[tokio::test]
+async fn in_increments_a_function_that_changes_keys_is_stopped_before_it_deletes_rows_of_others() {
+    let (stage, functions) = (Stage::with_films(5).await, Functions::new().await);
+    for name in ["twice", "without_key"] {
+        let mut changes = incremental(&[name]);
+        changes["name"] = json!(name);
+        let id = stage.pipeline(changes).await;
+        let run = functions.run(&stage, id).await;
+        assert_eq!(run.error_code.as_deref(), Some("python.contract"), "{name}: {:?}", run.error);
+    }
+    assert_eq!(stage.count("analytics.film").await, 0);
+}
+
+#[tokio::test]
+async fn columns_that_come_and_go_are_refused_and_not_left_out() {
+    for (name, batch_size) in [("sometimes_rated", 10), ("rated_at_first", 2)] {
+        let (stage, functions) = (Stage::with_films(5).await, Functions::new().await);
+        stage.db.execute("insert into analytics.film (id, title) values (1, 'was here')").await;
+        let mut changes = plan(&[name]);
+        changes["batch_size"] = json!(batch_size);
+        let id = stage.pipeline(changes).await;
+        let run = functions.run(&stage, id).await;
+        assert_eq!(run.error_code.as_deref(), Some("python.contract"), "{name}: {:?}", run.error);
+        assert_eq!(stage.count("analytics.film").await, 1, "nothing was merged");
+    }
+}
+
+#[tokio::test]
+async fn a_source_outlives_the_batches_that_its_worker_may_serve() {
+    let (stage, mut functions) = (Stage::with_films(0).await, None);
+    let file = Counted::new(&mut functions, "outlives").await;
+    let functions = functions.unwrap();
+    let id = stage.pipeline(from_python(Mode::Incremental)).await;
+    let numbers: Vec<String> = (1..=15).map(|number| number.to_string()).collect();
+    file.holds(&numbers.join(" "));
+    let run = functions.succeed(&stage, id).await;
+    assert_eq!((run.rows_read, run.batches), (15, 9), "eight batches, and the end");
+}
+
+#[tokio::test]
 async fn an_exception_fails_its_run_with_the_line_to_mend_and_leaves_the_checkpoint() {
     let (stage, functions) = (Stage::with_films(6).await, Functions::new().await);
     let mut changes = incremental(&["breaks_at_three"]);
@@ -294,6 +360,7 @@ impl Counted {
             std::fs::write(&program, script).unwrap();
             std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
             settings.interpreter = program;
+            settings.batches_a_worker = 5;
         });
         *functions = Some(wrapper.await);
         Self(file)

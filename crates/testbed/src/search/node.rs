@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -119,6 +120,22 @@ impl Node {
 
     pub(super) fn send(&self, signal: Signal) {
         kill(self.pid().expect("a server was started"), signal).expect("our server takes signals");
+    }
+
+    /// Stops it, and waits until each of its threads stands still: on a busy machine one may work on for a while.
+    pub(super) fn freeze(&self) {
+        self.send(Signal::SIGSTOP);
+        let threads = format!("/proc/{}/task", self.pid().expect("a server was started"));
+        let still = |thread: std::io::Result<fs::DirEntry>| {
+            let stat = thread.and_then(|thread| fs::read_to_string(thread.path().join("stat")));
+            // The state stands behind the name, which is in brackets. A thread that has gone works no more.
+            stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+        };
+        let started = Instant::now();
+        while !fs::read_dir(&threads).is_ok_and(|mut threads| threads.all(still)) {
+            assert!(started.elapsed() < Duration::from_secs(30), "the server does not stop");
+            std::thread::yield_now();
+        }
     }
 
     /// Kills the server and waits for its end. Its number may be another's from then on.

@@ -83,7 +83,7 @@ impl OwnSearchServer {
 
     /// It keeps its port and its connections and does nothing, until `thaw`.
     pub fn freeze(&self) {
-        self.node.send(Signal::SIGSTOP);
+        self.node.freeze();
     }
 
     pub fn thaw(&self) {

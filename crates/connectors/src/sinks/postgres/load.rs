@@ -235,6 +235,7 @@ impl PostgresSink {
         if staged == 0 {
             self.refuse_empty_source().await?;
         }
+        self.require_columns(table).await?;
         self.session.run(&format!("analyze {table}; set local work_mem = '64MB'")).await?;
         let removed = self.reject_duplicates(table, care, outcome).await?;
         let shape = self.shape()?;
@@ -242,6 +243,22 @@ impl PostgresSink {
             [false, true].map(|sparing| statements::delete_missing(&self.mart, shape, table, sparing));
         self.delete(delete, commit, outcome).await?;
         self.merge(table, Find::ByJoin, staged - removed.min(staged), care, outcome).await
+    }
+
+    /// What was gathered in a column that the last rows do not have would be left out for all rows.
+    async fn require_columns(&self, table: &str) -> Result<()> {
+        let names: Vec<&str> = self.shape()?.fields.iter().map(|field| field.name().as_str()).collect();
+        let sql = format!(
+            "select string_agg(attname, ', ' order by attnum) from pg_attribute
+              where attrelid = {}::regclass and attnum > 0 and not attisdropped and attname <> all ($1)",
+            literal(table)
+        );
+        let row = self.session.client.query_one(&sql, &[&names]).await;
+        let left_out: Option<String> = row.map_err(|error| self.session.explain(error))?.get(0);
+        let Some(left_out) = left_out else { return Ok(()) };
+        let message = format!("this load has gathered {left_out}, which its last rows do not have");
+        Err(Error::fix("sink.load_columns", message)
+            .hint("have all batches return the same columns, and run with checkpoint `reset`"))
     }
 
     /// What the staging holds must be what was recorded: a merge of less would delete good rows.

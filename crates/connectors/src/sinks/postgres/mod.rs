@@ -66,7 +66,7 @@ impl Kind for Postgres {
             fence,
         };
         if let Some(schema) = order.schema {
-            sink.take_shape(schema).await?;
+            sink.take_shape(schema, true).await?;
         }
         let server = Some(sink.session.server().await?);
         let destination = Destination { key: sink.mart.key.clone(), server };
@@ -142,7 +142,7 @@ impl Sink for PostgresSink {
     }
 
     async fn write(&mut self, batch: &Batch, commit: &Commit) -> Result<Written> {
-        self.take_shape(&batch.rows.schema()).await?;
+        self.take_shape(&batch.rows.schema(), batch.rows.num_rows() > 0).await?;
         let quick = self.transact(batch, commit, Care::Batch).await;
         let written = match quick {
             Err(Trouble::Row(_)) => {
@@ -168,11 +168,14 @@ impl Sink for PostgresSink {
 
 impl PostgresSink {
     /// Checks the columns of the rows against the mart, and has the server check the statements.
-    async fn take_shape(&mut self, schema: &Schema) -> Result<()> {
+    async fn take_shape(&mut self, schema: &Schema, has_rows: bool) -> Result<()> {
         if self.shape.as_ref().is_some_and(|shape| shape.fields == *schema.fields()) {
             return Ok(());
         }
-        let shape = Shape::new(&self.mart, schema)?;
+        let shape = match has_rows {
+            true => Shape::new(&self.mart, schema)?,
+            false => Shape::of_none(&self.mart, schema)?,
+        };
         self.copies.clear();
         self.session.run(&statements::create_stage(&shape)).await?;
         let merge = statements::merge(&self.mart, &shape, STAGE, Find::ByKey, "");

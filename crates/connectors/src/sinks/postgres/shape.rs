@@ -27,7 +27,15 @@ pub(super) struct WrittenColumn {
 }
 
 impl Shape {
+    /// Of rows that are to come, or are there.
     pub(super) fn new(mart: &Mart, schema: &Schema) -> Result<Self> {
+        let shape = Self::of_none(mart, schema)?;
+        shape.require_the_required(mart)?;
+        Ok(shape)
+    }
+
+    /// Of a batch without rows: what they would have to fill is not missing.
+    pub(super) fn of_none(mart: &Mart, schema: &Schema) -> Result<Self> {
         let encoder = Encoder::new(std::sync::Arc::new(schema.clone()))
             .map_err(|error| Error::fix("sink.unwritable", format!("the rows cannot be written: {error}")))?;
         let types = encoder.column_types();
@@ -35,7 +43,6 @@ impl Shape {
         let written = schema.fields().iter().zip(types).map(one).collect::<Result<_>>()?;
         let shape = Self { fields: schema.fields().clone(), written };
         shape.require_key(mart)?;
-        shape.require_the_required(mart)?;
         Ok(shape)
     }
 
