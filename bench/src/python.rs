@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use vitrina_store::RunRecord;
 
 use crate::ground::Ground;
-use crate::report::Measured;
+use crate::report::{Measured, median};
 use crate::runner_process::RunnerProcess;
 use crate::workloads::FILMS;
 
@@ -52,7 +52,7 @@ pub(crate) async fn measure(name: &'static str, ground: &Ground) -> Result<Measu
         last = Some(record);
     }
     let record = last.context("a run")?;
-    let measured = Measured::new(name, record.rows_read, median(with), median(without));
+    let measured = Measured::new(name, record.rows_read, median(&with), median(&without));
     Ok(Measured { batches: Some(record.batches), ..measured.by(&runner.usage()?) })
 }
 
@@ -69,9 +69,4 @@ async fn run(runner: &RunnerProcess, ground: &Ground, name: &str) -> Result<RunR
 fn seconds(run: &RunRecord) -> Result<f64> {
     let (started, finished) = (run.started_at.context("a start")?, run.finished_at.context("an end")?);
     Ok(finished.duration_since(started).as_secs_f64())
-}
-
-fn median(mut seconds: Vec<f64>) -> f64 {
-    seconds.sort_by(f64::total_cmp);
-    seconds[seconds.len() / 2]
 }

@@ -99,3 +99,10 @@ pub(crate) fn table(results: &[Measured]) -> String {
     }
     out
 }
+
+/// The upper one where there are two.
+pub(crate) fn median(seconds: &[f64]) -> f64 {
+    let mut seconds = seconds.to_vec();
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 2]
+}

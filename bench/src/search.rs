@@ -14,7 +14,7 @@ use vitrina_store::RunRecord;
 use vitrina_testbed::{Distribution, OwnSearchServer, SearchServer};
 
 use crate::ground::Ground;
-use crate::report::Measured;
+use crate::report::{Measured, median};
 use crate::runner_process::RunnerProcess;
 
 pub(crate) const NAMES: [&str; 2] = ["search-full", "search-incr"];
@@ -83,12 +83,6 @@ impl Rounds {
     fn limit(&self) -> f64 {
         self.curl.iter().map(|way| median(way)).fold(f64::MAX, f64::min)
     }
-}
-
-fn median(seconds: &[f64]) -> f64 {
-    let mut seconds = seconds.to_vec();
-    seconds.sort_by(f64::total_cmp);
-    seconds[seconds.len() / 2]
 }
 
 struct Bench<'a> {

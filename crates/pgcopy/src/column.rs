@@ -76,6 +76,14 @@ mod tests {
     }
 
     #[test]
+    fn a_column_is_found_by_the_name_that_its_kind_gives() {
+        for oid in [16, 21, 701, 25, 1184, 2950, 3802, 1009, 2951] {
+            assert_eq!(Column::of_type("x", Kind::of_oid(oid).postgres_type()), Column::new("x", oid));
+        }
+        assert_eq!(Column::of_type("x", "inet").kind(), Kind::of_oid(25));
+    }
+
+    #[test]
     fn a_quote_in_a_name_is_doubled() {
         assert_eq!(select_list(&[Column::new(r#"a"b"#, INT8)]), r#""a""b""#);
     }

@@ -34,11 +34,6 @@ impl Kind {
         }
     }
 
-    /// By the type's name, as `postgres_type` gives it; what has no Arrow form is text.
-    pub fn of_name(name: &str) -> Self {
-        Scalar::oid_of_name(name).map_or(Self::AsText, Self::of_oid)
-    }
-
     /// By Arrow type alone. `None`: Postgres has nothing like it.
     pub fn of_arrow(data_type: &DataType) -> Option<Self> {
         match data_type {
@@ -129,14 +124,6 @@ mod tests {
         let (varchar, varchars, texts) = (1043, 1015, 1009);
         assert_eq!(Kind::of_oid(varchar), Kind::of_oid(TEXT));
         assert_ne!(Kind::of_oid(varchars), Kind::of_oid(texts));
-    }
-
-    #[test]
-    fn a_kind_is_found_by_the_name_that_it_gives() {
-        for oid in [16, 21, 701, 25, 1184, 2950, 3802, 1009, 2951] {
-            assert_eq!(Kind::of_name(Kind::of_oid(oid).postgres_type()), Kind::of_oid(oid));
-        }
-        assert_eq!(Kind::of_name("inet"), Kind::AsText);
     }
 
     #[test]
