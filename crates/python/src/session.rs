@@ -66,15 +66,14 @@ pub struct Session {
     worker: Option<Worker>,
     /// A source is open in it: it serves nobody else.
     pub(crate) is_held: bool,
-    /// Columns that came with a type, by task and name: where a later batch has nothing but NULL in them they keep it.
-    known: HashMap<(String, String), FieldRef>,
-    /// Columns of the last rows that a task has returned: of none it may not know them.
+    /// Columns of the last rows that a task has returned: of no rows, and of one with nothing but NULL in it, it may not know
+    /// them.
     shapes: HashMap<String, SchemaRef>,
 }
 
 impl Session {
     pub(crate) fn new(python: Arc<Python>) -> Self {
-        Self { python, worker: None, is_held: false, known: HashMap::new(), shapes: HashMap::new() }
+        Self { python, worker: None, is_held: false, shapes: HashMap::new() }
     }
 
     pub async fn transform(
@@ -162,15 +161,16 @@ impl Session {
     }
 
     /// With the source's own types where a column has not changed, and only such types as Postgres has.
-    fn typed(&mut self, task: &PythonTask, given: &RecordBatch, rows: &RecordBatch) -> Result<RecordBatch> {
+    fn typed(&self, task: &PythonTask, given: &RecordBatch, rows: &RecordBatch) -> Result<RecordBatch> {
         let (schema, mut columns) = (rows.schema(), rows.columns().to_vec());
         let mut fields: Vec<FieldRef> = Vec::with_capacity(columns.len());
         for (field, column) in schema.fields().iter().zip(&mut columns) {
-            let place = (task.name.clone(), field.name().clone());
             let was = given.schema().field_with_name(field.name()).cloned().ok();
             let field = match (field.data_type(), was) {
                 (DataType::Null, was) => {
-                    let known = self.known.get(&place).cloned().or(was.map(Arc::new));
+                    let before = self.shapes.get(&task.name);
+                    let before = before.and_then(|shape| shape.field_with_name(field.name()).cloned().ok());
+                    let known = before.or(was).map(Arc::new);
                     let field =
                         known.unwrap_or_else(|| Arc::new(Field::new(field.name(), DataType::Utf8, true)));
                     *column = arrow_array::new_null_array(field.data_type(), rows.num_rows());
@@ -184,7 +184,6 @@ impl Session {
                 }
                 _ => Arc::new(field.as_ref().clone().with_nullable(true)),
             };
-            self.known.insert(place, Arc::clone(&field));
             fields.push(field);
         }
         arrow::batch(fields, columns, rows.num_rows())

@@ -148,6 +148,27 @@ def by_row(row: dict) -> dict:
 }
 
 #[tokio::test]
+async fn a_column_keeps_its_type_where_a_batch_has_nothing_but_null_in_it() {
+    let stage = Stage::new(
+        r#"
+@transform
+def rated(row: dict):
+    return {"id": row["id"], "rating": 8.5 if row["title"] else None, "never": None}
+"#,
+    );
+    let (python, mut session) = stage.session().await;
+    let rated = call(&python, &mut session, "rated", &films(2)).await.unwrap().rows;
+    assert_eq!(rated.schema().field(1).data_type(), &DataType::Float64);
+    assert_eq!(rated.schema().field(2).data_type(), &DataType::Utf8);
+    let nameless = StringArray::from(vec![None::<&str>; 2]);
+    let nameless =
+        RecordBatch::try_new(films(2).schema(), vec![films(2).column(0).clone(), Arc::new(nameless)])
+            .unwrap();
+    let unrated = call(&python, &mut session, "rated", &nameless).await.unwrap().rows;
+    assert_eq!((unrated.schema(), unrated.column(1).null_count()), (rated.schema(), 2));
+}
+
+#[tokio::test]
 async fn rows_that_are_refused_are_told_by_their_place_and_reason() {
     let stage = Stage::new(
         r#"

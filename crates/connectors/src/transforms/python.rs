@@ -26,9 +26,7 @@ impl Steps {
         let tasks = names.iter().map(find).collect::<Result<_>>()?;
         Ok(Self { session: python.session(), tasks, context, key: Vec::new() })
     }
-}
 
-impl Steps {
     /// The columns of what becomes of rows with these, where that can be told without rows.
     pub(super) async fn columns(&mut self, of: SchemaRef) -> Result<Option<SchemaRef>> {
         let mut rows = RecordBatch::new_empty(of);
