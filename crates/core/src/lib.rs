@@ -15,6 +15,7 @@ mod ledger;
 mod lifecycle;
 mod pipeline;
 mod plan;
+mod reconcile;
 mod schedule;
 mod status;
 mod target;
@@ -34,6 +35,10 @@ pub use pipeline::{
     Watch,
 };
 pub use plan::{Task, TaskKind, TaskPlan};
+pub use reconcile::{
+    Cells, Difference, DifferenceKind, Figures, Findings, Level, ReconcileProgress, ReconcileStage,
+    ReconcileStatus, ReconcileTrigger, SideFigures, Verdict,
+};
 pub use schedule::{NoSchedule, Schedule};
 pub use status::{RunStatus, Status};
 pub use target::{AllowedTargets, DocumentRules, Target, TargetName, is_allowed_target};

@@ -306,7 +306,7 @@ async fn open_run(
 }
 
 /// The name alone: whether it is allowed was the API's question, and will be the sink's.
-fn effective_target(record: &PipelineRecord) -> Result<TargetName> {
+pub(crate) fn effective_target(record: &PipelineRecord) -> Result<TargetName> {
     let anything = AllowedTargets(vec!["*".to_owned()]);
     record.config.target_name(&anything).map_err(|error| Error::Unusable(error.to_string()))
 }

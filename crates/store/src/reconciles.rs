@@ -1,0 +1,446 @@
+//! Comparisons of targets with their sources: asked for, taken by a runner under a lease, concluded, and kept with
+//! what they have found.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+use uuid::Uuid;
+use vitrina_core::{
+    Difference, DifferenceKind, Figures, Findings, Level, Owner, Pipeline, PipelineId, ReconcileProgress,
+    ReconcileStatus, ReconcileTrigger, RunId, Target, Verdict,
+};
+
+use crate::pipelines::{PipelineRef, find};
+use crate::steps::effective_target;
+use crate::targets::target;
+use crate::{Error, Result, RunnerAbilities, Store};
+
+/// So many differences are kept at most.
+pub const MOST_DIFFERENCES: i32 = 100_000;
+/// A comparison whose runner has died so often is not taken again.
+const ATTEMPTS: i32 = 3;
+
+/// A comparison to be made.
+#[derive(Debug, Clone)]
+pub struct ReconcileOrder {
+    pub level: Level,
+    /// So many differences are kept.
+    pub keep: i32,
+    pub trigger: ReconcileTrigger,
+    pub requested_by: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReconcileRecord {
+    pub id: Uuid,
+    pub pipeline_id: PipelineId,
+    pub pipeline: String,
+    pub level: Level,
+    pub keep: i32,
+    pub trigger: ReconcileTrigger,
+    pub requested_by: Option<String>,
+    /// The one whose repair it proves.
+    pub repair_of: Option<Uuid>,
+    /// The run that repairs what that one has found.
+    pub repair_run_id: Option<RunId>,
+    /// Proves the newest repair of what this one has found.
+    pub proved_by: Option<Uuid>,
+    pub status: ReconcileStatus,
+    pub cancel_requested: bool,
+    pub runner: Option<String>,
+    pub progress: Option<ReconcileProgress>,
+    pub verdict: Option<Verdict>,
+    pub figures: Option<Figures>,
+    pub error_code: Option<String>,
+    pub error: Option<String>,
+    pub requested_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+}
+
+impl ReconcileRecord {
+    pub fn is_open(&self) -> bool {
+        matches!(self.status, ReconcileStatus::Requested | ReconcileStatus::Running)
+    }
+}
+
+/// A comparison that a runner holds, and all it needs.
+#[derive(Debug, Clone)]
+pub struct TakenReconcile {
+    pub id: Uuid,
+    pub owner: Owner,
+    pub level: Level,
+    pub keep: usize,
+    pub pipeline: Pipeline,
+    pub target: Target,
+    /// Only these keys are compared.
+    pub keys: Option<Vec<Value>>,
+}
+
+/// What a repair would do.
+#[derive(Debug, Clone, Default)]
+pub struct RepairPlan {
+    /// Each a JSON array of the target's key columns: they are read again.
+    pub keys: Vec<Value>,
+    /// How many of them the source has.
+    pub upserts: u64,
+    /// How many of them only the target has.
+    pub deletes: u64,
+}
+
+/// A reconcile `c` as one JSON document.
+const AS_DOCUMENT: &str = "to_jsonb(c) || jsonb_build_object(
+    'pipeline', (select p.name from etl.etl_pipelines p where p.id = c.pipeline_id),
+    'proved_by', (select v.id from etl.etl_reconciles v where v.repair_of = c.id order by v.requested_at desc limit 1))";
+
+/// The oldest that this runner can make and nobody else holds. A proof waits for the end of its repair.
+const TAKE: &str = "
+with chosen as materialized (
+    select c.id from etl.etl_reconciles c
+     where (status = 'REQUESTED' or (status = 'RUNNING' and lease_until < clock_timestamp()))
+       and connections_needed <@ $3 and tasks_needed <@ $4
+       and (repair_of is null or not exists (
+                select from etl.etl_pipelines p left join etl.etl_runs r on r.id = p.run_id
+                 where p.id = c.pipeline_id and (p.pending_request ? 'keys' or r.keys is not null)))
+     order by requested_at limit 1 for update skip locked)
+update etl.etl_reconciles c
+   set status = 'RUNNING', owner = $1, runner = $2, attempts = attempts + 1, progress = null,
+       started_at = coalesce(started_at, clock_timestamp()), lease_until = clock_timestamp() + $5 * interval '1 second'
+  from chosen where c.id = chosen.id
+returning c.id, c.pipeline_id, c.level, c.keep, c.repair_of, c.cancel_requested, c.attempts";
+
+type Taken = (Uuid, Uuid, String, i32, Option<Uuid>, bool, i32);
+
+impl Store {
+    /// Asks for a comparison. One of the same level that waits or runs is joined.
+    pub async fn request_reconcile(&self, pipeline: PipelineId, order: &ReconcileOrder) -> Result<Uuid> {
+        let mut tx = self.pool.begin().await?;
+        let id = request(&mut tx, pipeline, order).await?;
+        tx.commit().await?;
+        Ok(id)
+    }
+
+    pub async fn reconcile(&self, id: Uuid) -> Result<Option<ReconcileRecord>> {
+        let sql = format!("select {AS_DOCUMENT} from etl.etl_reconciles c where c.id = $1");
+        let document: Option<Value> =
+            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(id).fetch_optional(&self.pool).await?;
+        Ok(document.map(serde_json::from_value).transpose()?)
+    }
+
+    /// Of one pipeline or of all, newest first, from before the one that is named.
+    pub async fn reconciles(
+        &self,
+        pipeline: Option<PipelineId>,
+        before: Option<Uuid>,
+        limit: i64,
+    ) -> Result<Vec<ReconcileRecord>> {
+        let sql = format!(
+            "select {AS_DOCUMENT} from etl.etl_reconciles c
+              where ($1::uuid is null or c.pipeline_id = $1) and ($2::uuid is null or c.id < $2)
+              order by c.id desc limit $3"
+        );
+        let documents: Vec<Value> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .bind(pipeline.map(|pipeline| pipeline.0))
+            .bind(before)
+            .bind(limit)
+            .fetch_all(&self.pool)
+            .await?;
+        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+    }
+
+    /// The newest comparison of all rows that has come to a verdict.
+    pub async fn last_verdict(&self, pipeline: PipelineId) -> Result<Option<ReconcileRecord>> {
+        let sql = format!(
+            "select {AS_DOCUMENT} from etl.etl_reconciles c
+              where c.pipeline_id = $1 and c.status = 'DONE' and c.repair_of is null order by c.requested_at desc limit 1"
+        );
+        let document: Option<Value> =
+            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(pipeline.0).fetch_optional(&self.pool).await?;
+        Ok(document.map(serde_json::from_value).transpose()?)
+    }
+
+    /// In their order, behind number `after`.
+    pub async fn differences(
+        &self,
+        reconcile: Uuid,
+        kind: Option<DifferenceKind>,
+        after: i32,
+        limit: i64,
+    ) -> Result<Vec<(i32, Difference)>> {
+        let rows: Vec<(i32, Value)> = sqlx::query_as(
+            "select n, jsonb_build_object('kind', kind, 'key', key, 'columns', columns) from etl.etl_differences
+              where reconcile_id = $1 and ($2::text is null or kind = $2) and n > $3 order by n limit $4",
+        )
+        .bind(reconcile)
+        .bind(kind.map(DifferenceKind::as_str))
+        .bind(after)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter().map(|(n, document)| Ok((n, serde_json::from_value(document)?))).collect()
+    }
+
+    /// One that waits is cancelled at once, one that runs as soon as its runner hears of it. `None` where there is none.
+    pub async fn cancel_reconcile(&self, id: Uuid) -> Result<Option<ReconcileRecord>> {
+        sqlx::query(
+            "update etl.etl_reconciles
+                set cancel_requested = true,
+                    status = case status when 'REQUESTED' then 'CANCELLED' else status end,
+                    finished_at = case status when 'REQUESTED' then clock_timestamp() end
+              where id = $1 and status in ('REQUESTED', 'RUNNING')",
+        )
+        .bind(id)
+        .execute(&self.pool)
+        .await?;
+        self.reconcile(id).await
+    }
+
+    pub async fn take_reconcile(
+        &self,
+        runner: &RunnerAbilities,
+        lease: Duration,
+    ) -> Result<Option<TakenReconcile>> {
+        let owner = Owner::draw();
+        let taken: Option<Taken> = sqlx::query_as(TAKE)
+            .bind(owner.0)
+            .bind(&runner.name)
+            .bind(&runner.connections)
+            .bind(&runner.python_tasks)
+            .bind(lease.as_secs_f64())
+            .fetch_optional(&self.pool)
+            .await?;
+        let Some((id, pipeline, level, keep, repair_of, cancelled, attempts)) = taken else {
+            return Ok(None);
+        };
+        if cancelled {
+            self.conclude_reconcile(id, owner, Ended::Cancelled).await?;
+            return Box::pin(self.take_reconcile(runner, lease)).await;
+        }
+        if attempts > ATTEMPTS {
+            let error = "its runners have died of it, or were ended, before it was done".to_owned();
+            self.conclude_reconcile(id, owner, Ended::Failed("reconcile.abandoned", error)).await?;
+            return Box::pin(self.take_reconcile(runner, lease)).await;
+        }
+        let mut connection = self.pool.acquire().await?;
+        let record = find(&mut connection, &PipelineRef::Id(PipelineId(pipeline))).await?;
+        let target = target(&mut connection, &effective_target(&record)?).await?;
+        let keys = match repair_of {
+            Some(repaired) => Some(keys(&mut connection, repaired).await?),
+            None => None,
+        };
+        let level =
+            level.parse().map_err(|error: vitrina_core::UnknownWord| Error::Unusable(error.to_string()))?;
+        let keep = usize::try_from(keep).unwrap_or_default();
+        Ok(Some(TakenReconcile { id, owner, level, keep, pipeline: record.config, target, keys }))
+    }
+
+    /// Keeps one that takes long; answers whether it is to stop.
+    pub async fn keep_reconcile(
+        &self,
+        taken: &TakenReconcile,
+        lease: Duration,
+        progress: Option<&ReconcileProgress>,
+    ) -> Result<bool> {
+        let cancelled: Option<bool> = sqlx::query_scalar(
+            "update etl.etl_reconciles
+                set lease_until = clock_timestamp() + $3 * interval '1 second', progress = coalesce($4, progress)
+              where id = $1 and owner = $2 returning cancel_requested",
+        )
+        .bind(taken.id)
+        .bind(taken.owner.0)
+        .bind(lease.as_secs_f64())
+        .bind(progress.map(|progress| json!(progress)))
+        .fetch_optional(&self.pool)
+        .await?;
+        cancelled.ok_or(Error::LeaseLost)
+    }
+
+    /// All that it has found becomes visible at once.
+    pub async fn finish_reconcile(&self, taken: &TakenReconcile, findings: &Findings) -> Result<()> {
+        let mut tx = self.pool.begin().await?;
+        let done = sqlx::query(
+            "update etl.etl_reconciles
+                set status = 'DONE', verdict = $3, figures = $4, owner = null, lease_until = null, progress = null,
+                    finished_at = clock_timestamp()
+              where id = $1 and owner = $2",
+        )
+        .bind(taken.id)
+        .bind(taken.owner.0)
+        .bind(findings.verdict.as_str())
+        .bind(json!(findings.figures))
+        .execute(&mut *tx)
+        .await?;
+        if done.rows_affected() == 0 {
+            return Err(Error::LeaseLost);
+        }
+        for (chunk, differences) in findings.differences.chunks(1000).enumerate() {
+            sqlx::query(
+                "insert into etl.etl_differences (reconcile_id, n, kind, key, columns)
+                 select $1, $2 + d.n, d.item ->> 'kind', d.item -> 'key', d.item -> 'columns'
+                   from jsonb_array_elements($3) with ordinality d (item, n)",
+            )
+            .bind(taken.id)
+            .bind(i64::try_from(chunk * 1000).unwrap_or(i64::MAX))
+            .bind(json!(differences))
+            .execute(&mut *tx)
+            .await?;
+        }
+        Ok(tx.commit().await?)
+    }
+
+    pub async fn fail_reconcile(&self, taken: &TakenReconcile, code: &str, error: String) -> Result<()> {
+        self.conclude_reconcile(taken.id, taken.owner, Ended::Failed(code, error)).await
+    }
+
+    pub async fn stop_reconcile(&self, taken: &TakenReconcile) -> Result<()> {
+        self.conclude_reconcile(taken.id, taken.owner, Ended::Cancelled).await
+    }
+
+    /// Gives it back, for another runner to begin anew.
+    pub async fn release_reconcile(&self, taken: &TakenReconcile) -> Result<()> {
+        sqlx::query(
+            "update etl.etl_reconciles set status = 'REQUESTED', owner = null, lease_until = null, attempts = attempts - 1
+              where id = $1 and owner = $2",
+        )
+        .bind(taken.id)
+        .bind(taken.owner.0)
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    async fn conclude_reconcile(&self, id: Uuid, owner: Owner, ended: Ended<'_>) -> Result<()> {
+        let (status, code, error) = match ended {
+            Ended::Failed(code, error) => ("FAILED", Some(code), Some(error)),
+            Ended::Cancelled => ("CANCELLED", None, None),
+        };
+        sqlx::query(
+            "update etl.etl_reconciles
+                set status = $3, error_code = $4, error = left($5, 4000), owner = null, lease_until = null,
+                    finished_at = clock_timestamp()
+              where id = $1 and owner = $2",
+        )
+        .bind(id)
+        .bind(owner.0)
+        .bind(status)
+        .bind(code)
+        .bind(error)
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// What is to be read again to repair what a comparison has found, as far as it was kept.
+    pub async fn repair_plan(&self, reconcile: Uuid) -> Result<RepairPlan> {
+        let mut connection = self.pool.acquire().await?;
+        let extra = sqlx::query_scalar(
+            "select count(*) from etl.etl_differences where reconcile_id = $1 and kind = 'extra'",
+        );
+        let extra: i64 = extra.bind(reconcile).fetch_one(&mut *connection).await?;
+        let (keys, deletes) =
+            (keys(&mut connection, reconcile).await?, u64::try_from(extra).unwrap_or_default());
+        Ok(RepairPlan { upserts: (keys.len() as u64).saturating_sub(deletes), keys, deletes })
+    }
+
+    /// Asks for a comparison of what `record` has found, to be made when the run that repairs it has ended. Where that
+    /// run stands in line, `run` is the one before it.
+    pub async fn request_proof(
+        &self,
+        record: &ReconcileRecord,
+        run: RunId,
+        requested_by: Option<String>,
+    ) -> Result<Uuid> {
+        let mut tx = self.pool.begin().await?;
+        let order = ReconcileOrder {
+            level: Level::Rows,
+            keep: record.keep,
+            trigger: ReconcileTrigger::Repair,
+            requested_by,
+        };
+        let proof = insert(&mut tx, record.pipeline_id, &order, Some((record.id, run))).await?;
+        tx.commit().await?;
+        Ok(proof)
+    }
+
+    /// Removes comparisons older than this, but for the newest verdict of every pipeline; answers how many.
+    pub async fn forget_reconciles(&self, keep: Duration) -> Result<u64> {
+        let forgotten = sqlx::query(
+            "with chosen as materialized (
+                select c.id from etl.etl_reconciles c
+                 where c.finished_at < clock_timestamp() - $1 * interval '1 second'
+                   and exists (select from etl.etl_reconciles newer
+                                where newer.pipeline_id = c.pipeline_id and newer.requested_at > c.requested_at
+                                  and newer.status = 'DONE' and newer.repair_of is null)
+                 order by c.finished_at limit 10 for update skip locked)
+             delete from etl.etl_reconciles c using chosen where c.id = chosen.id",
+        )
+        .bind(keep.as_secs_f64())
+        .execute(&self.pool)
+        .await?;
+        Ok(forgotten.rows_affected())
+    }
+}
+
+enum Ended<'a> {
+    Failed(&'a str, String),
+    Cancelled,
+}
+
+pub(crate) async fn request(
+    tx: &mut PgConnection,
+    pipeline: PipelineId,
+    order: &ReconcileOrder,
+) -> Result<Uuid> {
+    let open: Option<Uuid> = sqlx::query_scalar(
+        "select id from etl.etl_reconciles
+          where pipeline_id = $1 and level = $2 and keep >= $3 and status in ('REQUESTED', 'RUNNING') and not cancel_requested
+            and repair_of is null order by requested_at limit 1",
+    )
+    .bind(pipeline.0)
+    .bind(order.level.as_str())
+    .bind(order.keep)
+    .fetch_optional(&mut *tx)
+    .await?;
+    match open {
+        Some(open) => Ok(open),
+        None => insert(tx, pipeline, order, None).await,
+    }
+}
+
+async fn insert(
+    tx: &mut PgConnection,
+    pipeline: PipelineId,
+    order: &ReconcileOrder,
+    proves: Option<(Uuid, RunId)>,
+) -> Result<Uuid> {
+    let record = find(tx, &PipelineRef::Id(pipeline)).await?;
+    let target = target(tx, &effective_target(&record)?).await?;
+    let id = Uuid::now_v7();
+    sqlx::query(
+        "insert into etl.etl_reconciles (id, pipeline_id, level, keep, trigger, requested_by, connections_needed, tasks_needed,
+                                         repair_of, repair_run_id)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+    )
+    .bind(id)
+    .bind(pipeline.0)
+    .bind(order.level.as_str())
+    .bind(order.keep.clamp(0, MOST_DIFFERENCES))
+    .bind(order.trigger.as_str())
+    .bind(&order.requested_by)
+    .bind(vec![record.config.source_connection.clone(), target.connection])
+    .bind(record.config.python_tasks())
+    .bind(proves.map(|(of, _)| of))
+    .bind(proves.map(|(_, run)| run.0))
+    .execute(tx)
+    .await?;
+    Ok(id)
+}
+
+/// What a comparison has found, by its keys.
+async fn keys(connection: &mut PgConnection, reconcile: Uuid) -> Result<Vec<Value>> {
+    let keys = sqlx::query_scalar("select key from etl.etl_differences where reconcile_id = $1 order by n");
+    Ok(keys.bind(reconcile).fetch_all(connection).await?)
+}
