@@ -5,6 +5,7 @@ mod arrow_text;
 mod connection;
 mod known_tables;
 mod parked;
+pub mod reconcile;
 mod rejects;
 pub mod sinks;
 pub mod sources;

@@ -264,6 +264,7 @@ impl Executor {
             connections,
             python: self.settings.python.as_ref(),
             run_id: claim.run.to_string(),
+            observes: false,
         };
         let mut source = sources::open(&order).await?;
         let schema = source.schema();

@@ -10,6 +10,7 @@ mod heartbeat;
 mod look;
 mod manager;
 mod read_ahead;
+mod reconciles;
 mod requests;
 mod room;
 mod run_log;

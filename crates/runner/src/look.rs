@@ -51,6 +51,7 @@ impl<'a> Look<'a> {
             connections: view.connections,
             python: view.python,
             run_id: String::new(),
+            observes: true,
         };
         let source = sources::open(&order).await?;
         let schema = match source.schema() {

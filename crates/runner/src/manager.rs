@@ -13,6 +13,7 @@ use vitrina_core::{Error, PipelineId, Remedy, Result};
 use vitrina_store::{Error as StoreError, Store, Wakeup, Wakeups};
 
 use crate::dispatcher::Dispatcher;
+use crate::reconciles::Reconciles;
 use crate::requests::Requests;
 use crate::silence::Silence;
 use crate::{RunLog, RunnerSettings, counters};
@@ -81,6 +82,7 @@ impl Runner {
         let stop = shutdown.child_token();
         let mut dispatcher = self.dispatcher(stop.child_token()).await?;
         let mut requests = self.requests().await?;
+        let mut reconciles = self.reconciles().await?;
         let _log_keeper = self.keep_run_log();
         self.look_around().await?;
         let (mut wakeups, _listening) = self.listen().await?;
@@ -98,16 +100,18 @@ impl Runner {
                 self.fill(&mut dispatcher).await;
             }
             if turn.ask {
-                self.take_requests(&mut requests).await;
+                self.take_requests(&mut requests, &mut reconciles).await;
             }
             turn = tokio::select! {
                 () = stop.cancelled() => break,
                 turn = reason(&mut wakeups) => turn,
                 () = dispatcher.one_ended() => Turn::FILL,
                 () = requests.one_ended() => Turn::ASK,
+                () = reconciles.one_ended() => Turn::ASK,
                 () = sleep_until(next_round) => Turn::ROUND,
             };
         }
+        reconciles.hand_back().await;
         self.stop(dispatcher).await;
         Ok(())
     }
@@ -115,12 +119,18 @@ impl Runner {
     /// Executes everything that is waiting, and returns when nothing is left to claim or to end.
     pub async fn work_off(&self) -> Result<()> {
         let mut dispatcher = self.dispatcher(CancellationToken::new()).await?;
+        let mut reconciles = self.reconciles().await?;
         let _log_keeper = self.keep_run_log();
         loop {
             dispatcher.fill().await.map_err(Error::from)?;
             if dispatcher.is_idle() {
-                self.flush_run_log().await;
-                return Ok(());
+                reconciles.fill().await.map_err(Error::from)?;
+                if reconciles.is_idle() {
+                    self.flush_run_log().await;
+                    return Ok(());
+                }
+                reconciles.one_ended().await;
+                continue;
             }
             dispatcher.one_ended().await;
             dispatcher.fail_panicked().await;
@@ -154,7 +164,7 @@ impl Runner {
         let mut forgetting = JoinSet::new();
         forgetting.spawn(async move {
             loop {
-                let forgotten = store.forget_history(keep).await.unwrap_or_else(|error| {
+                let forgotten = forget(&store, keep).await.unwrap_or_else(|error| {
                     tracing::warn!(%error, "old runs could not be forgotten this time");
                     0
                 });
@@ -167,6 +177,11 @@ impl Runner {
     async fn requests(&self) -> Result<Requests> {
         let installation = self.store.installation().await.map_err(Error::from)?;
         Ok(Requests::new(Arc::clone(&self.settings), self.store.clone(), installation))
+    }
+
+    async fn reconciles(&self) -> Result<Reconciles> {
+        let installation = self.store.installation().await.map_err(Error::from)?;
+        Ok(Reconciles::new(Arc::clone(&self.settings), self.store.clone(), installation))
     }
 
     /// Announces the runner with what it finds at its connections. A server that is away now may be
@@ -256,8 +271,12 @@ impl Runner {
         }
     }
 
-    async fn take_requests(&self, requests: &mut Requests) {
-        let taken = timeout(UNANSWERED, requests.fill()).await.unwrap_or(Err(StoreError::Unanswered));
+    async fn take_requests(&self, requests: &mut Requests, reconciles: &mut Reconciles) {
+        let taking = async {
+            requests.fill().await?;
+            reconciles.fill().await
+        };
+        let taken = timeout(UNANSWERED, taking).await.unwrap_or(Err(StoreError::Unanswered));
         if let Err(error) = taken {
             tracing::warn!(%error, "requests cannot be taken now");
         }
@@ -282,6 +301,11 @@ impl Runner {
         let farewell = self.store.farewell(&self.settings.name);
         timeout(Duration::from_secs(2), farewell).await.ok();
     }
+}
+
+/// Answers how many runs and comparisons it has removed.
+async fn forget(store: &Store, keep: Duration) -> vitrina_store::Result<u64> {
+    Ok(store.forget_history(keep).await? + store.forget_reconciles(keep).await?)
 }
 
 fn what_is_wrong(error: &Error) -> &'static str {

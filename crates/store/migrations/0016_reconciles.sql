@@ -73,21 +73,15 @@ create trigger reset_reconcile_schedule_of_new before insert on etl.etl_pipeline
 create trigger raise_version_of_reconcile before update of reconcile_schedule on etl.etl_pipelines
     for each row when (old.reconcile_schedule is distinct from new.reconcile_schedule) execute function etl.raise_version();
 
--- Runners hear of reconciles, and of one that is to stop; whoever waits for an end hears of that.
+-- Runners hear of reconciles; whoever waits for an end hears of that.
 create function etl.tell_reconcile() returns trigger language plpgsql as $$
 begin
-    perform pg_notify('vitrina', new.id || case
-        when new.status = 'REQUESTED' then ' REQUEST'
-        when new.status = 'RUNNING' then ' STOP'
-        else ' ANSWER' end);
+    perform pg_notify('vitrina', new.id || case when new.status = 'REQUESTED' then ' REQUEST' else ' ANSWER' end);
     return null;
 end $$;
 create trigger tell_reconcile after insert on etl.etl_reconciles for each row execute function etl.tell_reconcile();
 create trigger tell_end after update of status on etl.etl_reconciles
     for each row when (old.status is distinct from new.status and new.status <> 'RUNNING') execute function etl.tell_reconcile();
-create trigger tell_stop after update of cancel_requested on etl.etl_reconciles
-    for each row when (new.cancel_requested and not old.cancel_requested and new.status = 'RUNNING')
-    execute function etl.tell_reconcile();
 
 -- A repair has ended: now it can be proved.
 create function etl.tell_repaired() returns trigger language plpgsql as $$

@@ -17,6 +17,7 @@ use vitrina_core::{
 };
 
 use crate::Connections;
+use crate::reconcile::{self, Pair};
 
 /// All that a sink needs to know of the run it writes for.
 pub struct Order<'a> {
@@ -92,6 +93,11 @@ pub trait Kind: Sync + Send + fmt::Debug {
     /// Removes what a deleted pipeline has left beside its target. The target itself stays.
     async fn forget(&self, _: &Left<'_>) -> Result<()> {
         Ok(())
+    }
+    /// The target beside its source, to be compared.
+    async fn pair<'a>(&self, target: &TargetName, _: &'a reconcile::Order<'a>) -> Result<Box<dyn Pair + 'a>> {
+        let message = format!("{target} cannot be compared with its source");
+        Err(Error::fix("reconcile.unsupported", message))
     }
     /// Does what `lacks` has answered, all or nothing.
     async fn supply(&self, _: &Definition<'_>, _: &[String]) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Where rows come from. A new source is one module and one line in `KINDS`.
 
-mod postgres;
+pub(crate) mod postgres;
 mod python;
 
 pub use postgres::changelog;
@@ -33,6 +33,8 @@ pub struct Order<'a> {
     /// Where this runner has one.
     pub python: Option<&'a Arc<vitrina_python::Python>>,
     pub run_id: String,
+    /// Nothing is committed to: the source is told nothing, and keeps no place for it.
+    pub observes: bool,
 }
 
 /// A deleted pipeline, and where it has read.

@@ -14,6 +14,7 @@ mod loads;
 mod marts;
 mod metrics;
 mod python;
+mod reconcile;
 mod rejects;
 mod remote;
 mod requests;

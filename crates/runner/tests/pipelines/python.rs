@@ -91,17 +91,17 @@ def talks(rows: list[dict], context: Context) -> list[dict]:
 "#;
 
 /// A module of functions, registered with a runner.
-struct Functions {
+pub(crate) struct Functions {
     python: Arc<Python>,
     _module: TempDir,
 }
 
 impl Functions {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(|_| ()).await
     }
 
-    async fn with(change: impl FnOnce(&mut PythonSettings)) -> Self {
+    pub(crate) async fn with(change: impl FnOnce(&mut PythonSettings)) -> Self {
         let module = tempfile::tempdir().unwrap();
         std::fs::write(module.path().join("functions.py"), FUNCTIONS).unwrap();
         let mut settings = PythonSettings {
@@ -118,7 +118,7 @@ impl Functions {
         Self { python: Python::start(settings).await.unwrap(), _module: module }
     }
 
-    fn settings(&self, stage: &Stage) -> RunnerSettings {
+    pub(crate) fn settings(&self, stage: &Stage) -> RunnerSettings {
         RunnerSettings { python: Some(Arc::clone(&self.python)), ..stage.settings("pythonic") }
     }
 
@@ -128,7 +128,7 @@ impl Functions {
         stage.run_record(run).await
     }
 
-    async fn succeed(&self, stage: &Stage, id: PipelineId) -> RunRecord {
+    pub(crate) async fn succeed(&self, stage: &Stage, id: PipelineId) -> RunRecord {
         let run = self.run(stage, id).await;
         assert_eq!(run.status, RunStatus::Success, "{:?}", run.error);
         run
@@ -136,14 +136,14 @@ impl Functions {
 }
 
 /// The query, then these functions.
-fn plan(functions: &[&str]) -> Value {
+pub(crate) fn plan(functions: &[&str]) -> Value {
     let reader = json!({"order_index": 1, "task_type": "SQL", "body": QUERY});
     let step = |(place, name): (usize, &&str)| json!({"order_index": place + 2, "task_type": "PYTHON", "body": name});
     let steps: Vec<Value> = [reader].into_iter().chain(functions.iter().enumerate().map(step)).collect();
     json!({"plan": steps, "source_query": "select nothing from nowhere"})
 }
 
-fn incremental(functions: &[&str]) -> Value {
+pub(crate) fn incremental(functions: &[&str]) -> Value {
     let mut plan = plan(functions);
     plan["mode"] = json!("incremental");
     plan["incremental_key"] = json!("modified");
@@ -342,11 +342,11 @@ async fn a_pipeline_of_type_python_is_one_function_over_its_query() {
 }
 
 /// A file that the source `counted` reads.
-struct Counted(std::path::PathBuf);
+pub(crate) struct Counted(std::path::PathBuf);
 
 impl Counted {
     /// The variable is of this process: a test that has it reads its own file.
-    async fn new(functions: &mut Option<Functions>, name: &'static str) -> Self {
+    pub(crate) async fn new(functions: &mut Option<Functions>, name: &'static str) -> Self {
         let file = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
         let path = file.clone();
         let wrapper = Functions::with(move |settings| {
@@ -366,7 +366,7 @@ impl Counted {
         Self(file)
     }
 
-    fn holds(&self, lines: &str) {
+    pub(crate) fn holds(&self, lines: &str) {
         std::fs::write(&self.0, lines).unwrap();
     }
 }
@@ -377,7 +377,7 @@ impl Drop for Counted {
     }
 }
 
-fn from_python(mode: Mode) -> Value {
+pub(crate) fn from_python(mode: Mode) -> Value {
     json!({"type": "PYTHON", "source_type": "python", "python_task": "counted", "source_query": null,
            "source_connection": "content", "mode": mode.to_string(), "batch_size": 2, "delete_limit": 1.0})
 }

@@ -3,6 +3,7 @@
 //! true together. The batches of a load gather in staging and are merged at its end.
 
 mod clock;
+mod compare;
 mod create;
 mod fence;
 mod load;
@@ -29,6 +30,7 @@ use super::duplicates::{self, Distinct};
 use super::refused::{self, Refused, keep_one_a_key};
 use super::{Definition, Kind, Left, Opened, Order, deletes};
 use crate::connection::{End, Session};
+use crate::reconcile::{self, Pair};
 use crate::rejects::without_null_keys;
 use clock::Clock;
 use fence::Fence;
@@ -88,6 +90,14 @@ impl Kind for Postgres {
 
     async fn lacks(&self, definition: &Definition<'_>) -> Result<Vec<String>> {
         create::lacks(&create::session(definition).await?, definition).await
+    }
+
+    async fn pair<'a>(
+        &self,
+        target: &TargetName,
+        order: &'a reconcile::Order<'a>,
+    ) -> Result<Box<dyn Pair + 'a>> {
+        compare::open(target, order).await
     }
 
     async fn supply(&self, definition: &Definition<'_>, lacks: &[String]) -> Result<()> {

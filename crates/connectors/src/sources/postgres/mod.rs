@@ -10,8 +10,8 @@ mod estimate;
 mod load;
 mod opening;
 mod pending;
-mod reader;
-mod recompute;
+pub(crate) mod reader;
+pub(crate) mod recompute;
 
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
@@ -40,8 +40,11 @@ impl Kind for Postgres {
         let reader = Reader::open(order).await?;
         let backfill = order.backfill.cloned();
         let pipeline = order.pipeline.clone();
-        let follows =
-            Follows { installation: order.installation, changelog_max_age: order.changelog_max_age };
+        let follows = Follows {
+            installation: order.installation,
+            changelog_max_age: order.changelog_max_age,
+            observes: order.observes,
+        };
         Ok(Box::new(PostgresSource { reader, pipeline, mode: order.mode, backfill, follows, feed: None }))
     }
 
@@ -55,6 +58,8 @@ struct Follows {
     installation: Uuid,
     /// In seconds: whoever is silent for longer is not waited for.
     changelog_max_age: i64,
+    /// It only looks: what it has read is still to be read.
+    observes: bool,
 }
 
 struct PostgresSource {

@@ -30,7 +30,7 @@ const fn is_written_alike(oid: u32) -> bool {
     orders_by_itself(oid) && !matches!(oid, 26 | 700 | 701)
 }
 
-pub(super) struct Reader {
+pub(crate) struct Reader {
     session: Seat,
     connection: Connection,
     lease: Lease,
@@ -38,17 +38,17 @@ pub(super) struct Reader {
     /// The table that the pipeline says its rows stand for.
     driving: Option<String>,
     /// The query as a sub-select named `q`.
-    pub(super) query: String,
+    pub(crate) query: String,
     described: Vec<DescribedColumn>,
     columns: Vec<Column>,
     /// Every field with the type it was declared with, as `pg_type`.
-    pub(super) schema: SchemaRef,
+    pub(crate) schema: SchemaRef,
     pub(super) batch_size: usize,
     max_batch_bytes: usize,
     /// The rows stay on their server.
     stays: bool,
     /// Few rows are asked for at a time, by keys that an index may serve.
-    pub(super) by_keys: bool,
+    pub(crate) by_keys: bool,
 }
 
 const BEGIN: &str = "begin isolation level repeatable read read only";
@@ -56,7 +56,7 @@ const BEGIN: &str = "begin isolation level repeatable read read only";
 const FOR_KEYS: &str = "set local random_page_cost = 1.1; set local max_parallel_workers_per_gather = 0";
 
 impl Reader {
-    pub(super) async fn open(order: &Order<'_>) -> Result<Self> {
+    pub(crate) async fn open(order: &Order<'_>) -> Result<Self> {
         let connection = order.connections.get(&order.pipeline.source_connection)?;
         let sql = order
             .pipeline
@@ -120,7 +120,7 @@ impl Reader {
         Ok(OrderedColumn::new(&column.name, column.type_oid, &column.type_name))
     }
 
-    pub(super) fn column(&self, name: &str, role: &str) -> Result<&DescribedColumn> {
+    pub(crate) fn column(&self, name: &str, role: &str) -> Result<&DescribedColumn> {
         self.described.iter().find(|column| column.name == name).ok_or_else(|| {
             let known =
                 self.described.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -149,7 +149,7 @@ impl Reader {
     }
 
     /// Begins a read-only transaction that sees nothing which could still vanish.
-    pub(super) async fn begin(&self) -> Result<()> {
+    pub(crate) async fn begin(&self) -> Result<()> {
         self.session.set_busy(true);
         let begin = if self.by_keys { format!("{BEGIN}; {FOR_KEYS}") } else { BEGIN.to_owned() };
         match self.stays {
@@ -158,7 +158,7 @@ impl Reader {
         }
     }
 
-    pub(super) async fn end(&self) -> Result<()> {
+    pub(crate) async fn end(&self) -> Result<()> {
         self.session.run("rollback").await?;
         self.session.set_busy(false);
         Ok(())
@@ -268,7 +268,7 @@ impl Reader {
         self.session.run(sql).await
     }
 
-    pub(super) async fn rows(&self, sql: &str) -> Result<Vec<tokio_postgres::Row>> {
+    pub(crate) async fn rows(&self, sql: &str) -> Result<Vec<tokio_postgres::Row>> {
         self.rows_with(sql, &[]).await
     }
 

@@ -43,7 +43,7 @@ pub(super) struct Recompute {
 }
 
 /// Of several rows of one key the last by the cursor counts, where the query returns the cursor.
-pub(super) fn newest_last(pipeline: &Pipeline, reader: &Reader) -> String {
+pub(crate) fn newest_last(pipeline: &Pipeline, reader: &Reader) -> String {
     let names = [&pipeline.incremental_key, &pipeline.incremental_id_key].into_iter().flatten();
     let columns: Result<Vec<_>> = names.map(|name| reader.ordered(name, "cursor")).collect();
     columns.map(|columns| expressions(&columns, "q")).unwrap_or_default()

@@ -75,6 +75,8 @@ pub(super) struct Log {
     sources: Vec<Followed>,
     who: Who,
     max_age: i64,
+    /// It only looks: what it has read is still to be read.
+    observes: bool,
 }
 
 impl Changelog {
@@ -114,7 +116,7 @@ impl Changelog {
         }
         let who = Who { installation: follows.installation, pipeline: pipeline.id };
         Ok(Self {
-            log: Log { sources, who, max_age: follows.changelog_max_age },
+            log: Log { sources, who, max_age: follows.changelog_max_age, observes: follows.observes },
             keys,
             pending: Pending::new(Recompute::new(change_key, key, reader, &newest_last(pipeline, reader))?),
             pipeline: pipeline.clone(),
@@ -254,8 +256,16 @@ impl Log {
         if window.holds_truncate(reader, &self.sources).await? {
             return Ok(Err("a logged table was truncated".into()));
         }
-        let receipt = window::consume(reader, self.who, &done.snapshot, self.max_age).await?;
+        let receipt = self.consume(reader, done).await?;
         Ok(Ok(Pass::new(Moment { receipt, ..opened.moment })))
+    }
+
+    /// Tells the source up to where its changes are not needed any more; answers its receipt.
+    async fn consume(&self, reader: &Reader, moment: &Moment) -> Result<i64> {
+        match self.observes {
+            true => Ok(moment.receipt),
+            false => window::consume(reader, self.who, &moment.snapshot, self.max_age).await,
+        }
     }
 
     /// A window that was left open, unless its changes may have been pruned meanwhile.
@@ -292,7 +302,7 @@ impl Log {
 impl Baseline for Log {
     async fn take(&self, reader: &Reader) -> Result<Option<Value>> {
         let moment = window::open(reader, &self.sources, self.who).await?.moment;
-        let receipt = window::consume(reader, self.who, &moment.snapshot, self.max_age).await?;
+        let receipt = self.consume(reader, &moment).await?;
         Ok(Some(json!(Moment { receipt, ..moment })))
     }
 }

@@ -1,0 +1,46 @@
+//! A source and a target as they can be compared. What comparing costs depends on both: so they are one thing here.
+
+use async_trait::async_trait;
+use vitrina_core::{Figures, Result, SideFigures};
+
+/// One text a column of the target's key.
+pub type Key = Vec<String>;
+
+/// Both rows of a key, as text in one form, one a compared column; `None` where a side has no such row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    pub key: Key,
+    pub source: Option<Vec<Option<String>>>,
+    pub target: Option<Vec<Option<String>>>,
+}
+
+/// Keys whose rows may differ.
+#[derive(Debug, Default)]
+pub struct Differing {
+    pub keys: Vec<Key>,
+    /// Ranges that have been read by now.
+    pub done: u64,
+    /// Rows that were read for it.
+    pub rows_read: u64,
+}
+
+#[async_trait]
+pub trait Pair: Send + Sync {
+    /// The target's key.
+    fn key(&self) -> &[String];
+
+    /// The compared columns, in the order of a row's values.
+    fn columns(&self) -> &[String];
+
+    /// Rows and extremes: of the target, then of the source.
+    async fn count(&mut self) -> Result<(SideFigures, SideFigures)>;
+
+    /// Checksums of all rows of both sides, by ranges. Notes rows and ranges.
+    async fn scan(&mut self, figures: &mut Figures) -> Result<()>;
+
+    /// Keys of the next ranges that differ; `None` when none is left.
+    async fn differing(&mut self) -> Result<Option<Differing>>;
+
+    /// The rows of these keys as they are now: the target is read first, the source then.
+    async fn rows(&mut self, keys: &[Key]) -> Result<Vec<Row>>;
+}

@@ -1,0 +1,296 @@
+//! A mart beside the rows of its pipeline, compared in SQL: by the source where the query's own rows are what is written,
+//! else in a temporary table beside the mart, where the rows are put as the transforms leave them.
+
+mod columns;
+mod form;
+mod origin;
+mod ranges;
+mod side;
+mod staged;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio_postgres::Row as Answer;
+use vitrina_core::{Error, Figures, Result, SideFigures, TargetName};
+
+use super::create;
+use super::mart::Mart;
+use crate::connection::{End, Session};
+use crate::reconcile::{Differing, Key, Order, Pair, Row};
+use form::{Hashing, VECTORS};
+use origin::Origin;
+use ranges::{Part, differing, differing_keys, part, sums, total};
+use side::{Side, unsigned};
+
+/// Rows of a range: few enough to be read for one that differs.
+const ROWS_A_RANGE: u64 = 256;
+const MOST_RANGES: u64 = 16_384;
+/// Rows that are read one by one at a time. A range with more is cut into smaller ones.
+const ROWS_AT_ONCE: u64 = 50_000;
+/// Ranges that one statement reads.
+const RANGES_AT_ONCE: usize = 64;
+
+/// Few rows are asked for at a time, by keys that an index may serve.
+const BY_KEYS: &str = "set random_page_cost = 1.1; set max_parallel_workers_per_gather = 0";
+
+struct PostgresPair<'a> {
+    mart: Arc<Session>,
+    origin: Origin<'a>,
+    target: Side,
+    source: Side,
+    hashing: Hashing,
+    key: Vec<String>,
+    columns: Vec<String>,
+    /// Columns whose smallest and greatest values are told.
+    extremes: Vec<String>,
+    left: Left,
+    /// Ranges or buckets that have been read.
+    done: u64,
+}
+
+/// What differs and has not been read yet.
+enum Left {
+    Ranges(VecDeque<Part>),
+    /// Numbers of buckets, of so many, with their rows.
+    Buckets(u32, VecDeque<(i32, u64)>),
+}
+
+pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<Box<dyn Pair + 'a>> {
+    let connection = order.connections.get(&order.target.connection)?;
+    let session = Session::open(connection, End::Sink, &order.lease().application_name()).await?;
+    let mart = Mart::describe(&session, name, order.target).await?.ok_or_else(|| create::no_table(name))?;
+    let session = Arc::new(session);
+    let mut origin = Origin::open(order, &mart, Arc::clone(&session)).await?;
+    let columns = columns::described(&session, &mart, &origin).await?;
+    let target = columns::target(&mart, &columns);
+    let source = columns::source(&mart, &columns, &origin)?;
+    let vectors = (ask(&session, VECTORS).await?, origin.ask(VECTORS).await?);
+    let is_same = text(&vectors.0) == text(&vectors.1);
+    let cursor = order.pipeline.incremental_key.iter();
+    let extremes = mart.key.iter().chain(cursor).cloned().collect();
+    let left = match target.key[0].form.has_ranges() {
+        true => Left::Ranges(VecDeque::new()),
+        false => Left::Buckets(1, VecDeque::new()),
+    };
+    Ok(Box::new(PostgresPair {
+        columns: target.columns.iter().map(|column| column.name.clone()).collect(),
+        key: mart.key.clone(),
+        mart: session,
+        origin,
+        target,
+        source,
+        hashing: if is_same { Hashing::Native } else { Hashing::Portable },
+        extremes,
+        left,
+        done: 0,
+    }))
+}
+
+#[async_trait]
+impl Pair for PostgresPair<'_> {
+    fn key(&self) -> &[String] {
+        &self.key
+    }
+
+    fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    async fn count(&mut self) -> Result<(SideFigures, SideFigures)> {
+        let (target, source) = (self.target.count(&self.extremes), self.source.count(&self.extremes));
+        let as_of = self.as_of().await?;
+        let (counted, source_counted) = self.ask_both(&target, &source).await?;
+        let mut figures = (
+            self.target.counted(&self.extremes, first(&counted)?),
+            self.source.counted(&self.extremes, first(&source_counted)?),
+        );
+        (figures.0.as_of, figures.1.as_of) = as_of;
+        Ok(figures)
+    }
+
+    async fn scan(&mut self, figures: &mut Figures) -> Result<()> {
+        (figures.target.as_of, figures.source.as_of) = self.as_of().await?;
+        match self.left {
+            Left::Ranges(_) => self.scan_ranges(figures).await?,
+            Left::Buckets(..) => self.scan_buckets(figures).await?,
+        }
+        self.mart.run(BY_KEYS).await
+    }
+
+    async fn differing(&mut self) -> Result<Option<Differing>> {
+        match &mut self.left {
+            Left::Ranges(parts) => match parts.front() {
+                None => Ok(None),
+                Some(part) if part.rows() > ROWS_AT_ONCE => self.cut().await.map(Some),
+                Some(_) => self.read_ranges().await.map(Some),
+            },
+            Left::Buckets(_, buckets) if buckets.is_empty() => Ok(None),
+            Left::Buckets(..) => self.read_buckets().await.map(Some),
+        }
+    }
+
+    async fn rows(&mut self, keys: &[Key]) -> Result<Vec<Row>> {
+        let mut target = by_key(&ask(&self.mart, &self.target.rows(keys)).await?);
+        let source = self.source.rows(keys);
+        let mut source = by_key(&self.origin.ask_keys(&source, keys).await?);
+        let row =
+            |key: &Key| Row { key: key.clone(), source: source.remove(key), target: target.remove(key) };
+        Ok(keys.iter().map(row).collect())
+    }
+}
+
+impl PostgresPair<'_> {
+    /// When either side was looked at, by its own clock.
+    async fn as_of(&mut self) -> Result<(Option<jiff::Timestamp>, Option<jiff::Timestamp>)> {
+        const NOW: &str =
+            "select to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
+        let moment = |rows: &[Answer]| text(rows).and_then(|text| text.parse().ok());
+        Ok((moment(&ask(&self.mart, NOW).await?), moment(&self.origin.ask(NOW).await?)))
+    }
+
+    async fn ask_both(&mut self, target: &str, source: &str) -> Result<(Vec<Answer>, Vec<Answer>)> {
+        tokio::try_join!(ask(&self.mart, target), self.origin.ask(source))
+    }
+
+    async fn scan_ranges(&mut self, figures: &mut Figures) -> Result<()> {
+        let rows = (self.expected_rows().await? / MOST_RANGES).max(ROWS_A_RANGE);
+        let bounds = bounds(&ask(&self.mart, &self.target.bounds(rows, None)).await?);
+        let parts = self.differing_ranges(&bounds, None, Some(figures)).await?;
+        figures.ranges = bounds.len() as u64 + 1;
+        figures.differing_ranges = parts.len() as u64;
+        self.left = Left::Ranges(parts.into());
+        Ok(())
+    }
+
+    /// Checksums of the ranges between bounds; answers those that differ.
+    async fn differing_ranges(
+        &mut self,
+        bounds: &[String],
+        within: Option<&Part>,
+        figures: Option<&mut Figures>,
+    ) -> Result<Vec<Part>> {
+        let target = self.target.ranges(self.hashing, bounds, within);
+        let source = self.source.ranges(self.hashing, bounds, within);
+        let (target, source) = self.ask_both(&target, &source).await?;
+        let (target, source) = (sums(&target), sums(&source));
+        if let Some(figures) = figures {
+            (figures.target.rows, figures.source.rows) = (total(&target), total(&source));
+        }
+        Ok(differing(&target, &source).into_iter().map(|differs| part(bounds, differs, within)).collect())
+    }
+
+    async fn scan_buckets(&mut self, figures: &mut Figures) -> Result<()> {
+        let wanted = (self.expected_rows().await? / ROWS_A_RANGE).clamp(1024, MOST_RANGES);
+        let buckets = u32::try_from(wanted.next_power_of_two()).unwrap_or(1024);
+        let target = self.target.buckets(self.hashing, buckets);
+        let source = self.source.buckets(self.hashing, buckets);
+        let (target, source) = self.ask_both(&target, &source).await?;
+        let (target, source) = (sums(&target), sums(&source));
+        let differing = differing(&target, &source);
+        (figures.target.rows, figures.source.rows) = (total(&target), total(&source));
+        (figures.ranges, figures.differing_ranges) = (buckets.into(), differing.len() as u64);
+        let rows = differing.into_iter().map(|of| (of.number, of.target_rows + of.source_rows));
+        self.left = Left::Buckets(buckets, rows.collect());
+        Ok(())
+    }
+
+    /// By the statistics: what matters is how many ranges there will be.
+    async fn expected_rows(&self) -> Result<u64> {
+        let sql = format!(
+            "select coalesce(sum(greatest(reltuples, 0)), 0)::int8 from pg_class
+              where oid in (select relid from pg_partition_tree({0}::regclass) union select {0}::regclass)",
+            crate::sql::literal(self.target.relation.trim_end_matches(" m"))
+        );
+        let rows = ask(&self.mart, &sql).await?;
+        Ok(rows.first().map_or(0, |row| unsigned(row.get(0))))
+    }
+
+    /// A range that one side has many rows in is cut by the keys of that side.
+    async fn cut(&mut self) -> Result<Differing> {
+        let Left::Ranges(parts) = &mut self.left else { return Ok(Differing::default()) };
+        let Some(whole) = parts.pop_front() else { return Ok(Differing::default()) };
+        let rows = (whole.rows() / MOST_RANGES).max(ROWS_A_RANGE);
+        let bounds = match whole.target_rows > whole.source_rows {
+            true => bounds(&ask(&self.mart, &self.target.bounds(rows, Some(&whole))).await?),
+            false => bounds(&self.origin.ask(&self.source.bounds(rows, Some(&whole))).await?),
+        };
+        let is_cut = bounds.iter().any(|bound| whole.from.as_ref() != Some(bound));
+        let smaller = match is_cut {
+            true => self.differing_ranges(&bounds, Some(&whole), None).await?,
+            // All of its rows have one value in the first column of their key.
+            false => vec![Part { target_rows: 0, source_rows: 0, ..whole }],
+        };
+        if let Left::Ranges(parts) = &mut self.left {
+            smaller.into_iter().rev().for_each(|part| parts.push_front(part));
+        }
+        Ok(Differing { done: self.done, ..Differing::default() })
+    }
+
+    async fn read_ranges(&mut self) -> Result<Differing> {
+        let mut some: Vec<Part> = Vec::new();
+        if let Left::Ranges(parts) = &mut self.left {
+            let mut rows = 0;
+            while let Some(part) = parts.pop_front_if(|part| {
+                some.is_empty() || (some.len() < RANGES_AT_ONCE && rows + part.rows() <= ROWS_AT_ONCE)
+            }) {
+                rows += part.rows();
+                some.push(part);
+            }
+        }
+        self.done += some.len() as u64;
+        let target = self.target.rows_of_ranges(self.hashing, &some);
+        let source = self.source.rows_of_ranges(self.hashing, &some);
+        let both = tokio::try_join!(ask(&self.mart, &target), self.origin.ask_few(&source))?;
+        Ok(self.compared(&both))
+    }
+
+    async fn read_buckets(&mut self) -> Result<Differing> {
+        let mut some: Vec<i32> = Vec::new();
+        let mut of = 1;
+        if let Left::Buckets(all, buckets) = &mut self.left {
+            let mut rows = 0;
+            while let Some((number, more)) =
+                buckets.pop_front_if(|(_, more)| some.is_empty() || rows + *more <= 2 * ROWS_AT_ONCE)
+            {
+                rows += more;
+                some.push(number);
+            }
+            of = *all;
+        }
+        self.done += some.len() as u64;
+        let target = self.target.rows_of_buckets(self.hashing, of, &some);
+        let source = self.source.rows_of_buckets(self.hashing, of, &some);
+        let both = self.ask_both(&target, &source).await?;
+        Ok(self.compared(&both))
+    }
+
+    fn compared(&self, (target, source): &(Vec<Answer>, Vec<Answer>)) -> Differing {
+        let rows_read = (target.len() + source.len()) as u64;
+        Differing { keys: differing_keys(source, target), done: self.done, rows_read }
+    }
+}
+
+async fn ask(session: &Session, sql: &str) -> Result<Vec<Answer>> {
+    session.client.query(sql, &[]).await.map_err(|error| session.explain(error))
+}
+
+fn first(rows: &[Answer]) -> Result<&Answer> {
+    rows.first().ok_or_else(|| Error::bug("reconcile.answer", "a count has no answer"))
+}
+
+fn text(rows: &[Answer]) -> Option<String> {
+    rows.first().map(|row| row.get(0))
+}
+
+fn bounds(rows: &[Answer]) -> Vec<String> {
+    let mut bounds: Vec<String> = rows.first().map(|row| row.get(0)).unwrap_or_default();
+    bounds.dedup();
+    bounds
+}
+
+/// Of several rows of one key the last one counts.
+fn by_key(rows: &[Answer]) -> HashMap<Key, Vec<Option<String>>> {
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}

@@ -1,0 +1,133 @@
+//! Where the rows of a pipeline are compared: at their source, or beside the mart.
+
+use std::sync::Arc;
+
+use tokio_postgres::Row;
+use vitrina_core::{Mode, Result};
+
+use super::super::mart::Mart;
+use super::super::shape::Shape;
+use super::staged::Staged;
+use super::{Session, ask};
+use crate::reconcile::{Key, Order};
+use crate::sources;
+use crate::sources::postgres::reader::Reader;
+use crate::sources::postgres::recompute::newest_last;
+
+pub(super) enum Origin<'a> {
+    /// The query's own rows are what is written: the source hashes them.
+    Query(Box<Query>),
+    /// Rows as the transforms leave them, in a temporary table.
+    Staged(Box<Staged<'a>>),
+}
+
+pub(super) struct Query {
+    reader: Reader,
+    columns: Vec<String>,
+    newest_last: String,
+}
+
+impl<'a> Origin<'a> {
+    pub(super) async fn open(order: &'a Order<'a>, mart: &Mart, session: Arc<Session>) -> Result<Self> {
+        if order.pipeline.source_type == "postgres" && order.pipeline.transforms().is_empty() {
+            return Ok(Self::Query(Box::new(Query::open(order, mart).await?)));
+        }
+        Ok(Self::Staged(Box::new(Staged::open(order, mart, session).await?)))
+    }
+
+    pub(super) fn columns(&self) -> &[String] {
+        match self {
+            Self::Query(query) => &query.columns,
+            Self::Staged(staged) => staged.columns(),
+        }
+    }
+
+    pub(super) fn alias(&self) -> &'static str {
+        match self {
+            Self::Query(_) => "q",
+            Self::Staged(_) => "s",
+        }
+    }
+
+    /// `None` where it is another one in either case.
+    pub(super) fn type_of(&self, name: &str) -> Result<Option<u32>> {
+        match self {
+            Self::Query(query) => Ok(Some(query.reader.column(name, "column")?.type_oid)),
+            Self::Staged(_) => Ok(None),
+        }
+    }
+
+    pub(super) fn relation(&self) -> String {
+        match self {
+            Self::Query(query) => query.reader.query.clone(),
+            Self::Staged(_) => Staged::RELATION.to_owned(),
+        }
+    }
+
+    pub(super) fn newest_last(&self) -> String {
+        match self {
+            Self::Query(query) => query.newest_last.clone(),
+            Self::Staged(staged) => staged.newest_last(),
+        }
+    }
+
+    /// Of all its rows.
+    pub(super) async fn ask(&mut self, sql: &str) -> Result<Vec<Row>> {
+        match self {
+            Self::Query(query) => query.reader.rows(sql).await,
+            Self::Staged(staged) => ask(staged.session(), sql).await,
+        }
+    }
+
+    /// Of the rows that these keys have now.
+    pub(super) async fn ask_keys(&mut self, sql: &str, keys: &[Key]) -> Result<Vec<Row>> {
+        match self {
+            Self::Query(query) => query.ask_few(sql).await,
+            Self::Staged(staged) => {
+                staged.read_again(keys).await?;
+                ask(staged.session(), sql).await
+            }
+        }
+    }
+
+    /// Of some ranges of keys.
+    pub(super) async fn ask_few(&mut self, sql: &str) -> Result<Vec<Row>> {
+        match self {
+            Self::Query(query) => query.ask_few(sql).await,
+            Self::Staged(staged) => ask(staged.session(), sql).await,
+        }
+    }
+}
+
+impl Query {
+    async fn open(order: &Order<'_>, mart: &Mart) -> Result<Self> {
+        let lease = order.lease();
+        let mut reader = Reader::open(&sources::Order {
+            pipeline: order.pipeline,
+            mode: Mode::Full,
+            backfill: None,
+            max_batch_bytes: order.max_batch_bytes,
+            lease: &lease,
+            takeover: false,
+            installation: order.installation,
+            changelog_max_age: order.changelog_max_age,
+            connections: order.connections,
+            python: order.python,
+            run_id: order.id.to_string(),
+            observes: true,
+        })
+        .await?;
+        Shape::new(mart, &reader.schema)?;
+        reader.by_keys = true;
+        let columns = reader.schema.fields().iter().map(|field| field.name().clone()).collect();
+        Ok(Self { newest_last: newest_last(order.pipeline, &reader), reader, columns })
+    }
+
+    /// By keys that an index may serve.
+    async fn ask_few(&self, sql: &str) -> Result<Vec<Row>> {
+        self.reader.begin().await?;
+        let rows = self.reader.rows(sql).await?;
+        self.reader.end().await?;
+        Ok(rows)
+    }
+}

@@ -1,0 +1,181 @@
+//! One side of a comparison: a relation, its columns in the mart's types, and the statements that are asked of it.
+
+use vitrina_core::SideFigures;
+
+use super::form::{Form, Hashing};
+use super::ranges::Part;
+use crate::reconcile::Key;
+use crate::sql::{array, literal};
+
+/// A column as both sides have it.
+#[derive(Debug, Clone)]
+pub(super) struct SideColumn {
+    pub(super) name: String,
+    pub(super) form: Form,
+    /// The mart's type, which bounds of ranges and keys are written in.
+    pub(super) type_name: String,
+    /// A value in the mart's type.
+    pub(super) value: String,
+    /// The same as an index knows it, where it compares with the mart's type.
+    pub(super) indexed: String,
+}
+
+#[derive(Debug)]
+pub(super) struct Side {
+    /// With its alias.
+    pub(super) relation: String,
+    pub(super) key: Vec<SideColumn>,
+    pub(super) columns: Vec<SideColumn>,
+    /// The last of several rows of one key counts.
+    pub(super) newest_last: String,
+}
+
+impl Side {
+    /// Rows without a whole key are rejects, and no rows of the target.
+    fn whole(&self) -> String {
+        let parts = self.key.iter().map(|column| format!("{} is not null", column.indexed));
+        parts.collect::<Vec<_>>().join(" and ")
+    }
+
+    fn hash(&self, hashing: Hashing) -> String {
+        let values: Vec<_> = self.columns.iter().map(|column| (column.form, column.value.clone())).collect();
+        hashing.row(&values)
+    }
+
+    fn key_texts(&self) -> String {
+        let texts = self.key.iter().map(|column| format!("({})::text", column.value));
+        format!("array[{}]", texts.collect::<Vec<_>>().join(", "))
+    }
+
+    /// Rows, and the extremes of some columns.
+    pub(super) fn count(&self, of: &[String]) -> String {
+        let extremes = self.columns.iter().filter(|column| of.contains(&column.name)).map(|column| {
+            let (min, max) =
+                (column.form.extreme("min", &column.value), column.form.extreme("max", &column.value));
+            format!(", {min}, {max}")
+        });
+        let extremes: String = extremes.collect();
+        format!("select count(*){extremes} from {} where {}", self.relation, self.whole())
+    }
+
+    pub(super) fn counted(&self, of: &[String], row: &tokio_postgres::Row) -> SideFigures {
+        let names = self.columns.iter().map(|column| &column.name).filter(|name| of.contains(name));
+        let mut figures = SideFigures { rows: unsigned(row.get(0)), ..SideFigures::default() };
+        for (place, name) in names.enumerate() {
+            figures.min.insert(name.clone(), row.get(1 + 2 * place));
+            figures.max.insert(name.clone(), row.get(2 + 2 * place));
+        }
+        figures
+    }
+
+    /// Every so-many-th key, within a range.
+    pub(super) fn bounds(&self, rows: u64, within: Option<&Part>) -> String {
+        let key = &self.key[0].value;
+        let range = within.map(|part| format!(" and {}", self.within(part))).unwrap_or_default();
+        format!(
+            "select coalesce(array_agg(k::text order by k), '{{}}') from (
+                select k, row_number() over (order by k) as n from (
+                    select {key} as k from {} where {}{range}) keys) numbered where n % {rows} = 0",
+            self.relation,
+            self.whole(),
+        )
+    }
+
+    /// Checksums by the ranges between `bounds`.
+    pub(super) fn ranges(&self, hashing: Hashing, bounds: &[String], within: Option<&Part>) -> String {
+        let key = &self.key[0];
+        let bounds = literal(&array(bounds.iter().map(String::as_str)));
+        let bucket = format!("width_bucket({}, {bounds}::{}[])", key.value, key.type_name);
+        let range = within.map(|part| format!(" and {}", self.within(part))).unwrap_or_default();
+        self.checksums(&bucket, hashing, &range)
+    }
+
+    /// Checksums by buckets of keys.
+    pub(super) fn buckets(&self, hashing: Hashing, buckets: u32) -> String {
+        self.checksums(&self.bucket(hashing, buckets), hashing, "")
+    }
+
+    /// `sum` of the halves: a bigint would overflow, and a sum of numerics is slow.
+    fn checksums(&self, bucket: &str, hashing: Hashing, condition: &str) -> String {
+        format!(
+            "select b, count(*), sum(h & 4294967295)::int8, sum(h >> 32)::int8 from (
+                select {bucket} as b, {} as h from {} where {}{condition} offset 0) rows group by b",
+            self.hash(hashing),
+            self.relation,
+            self.whole(),
+        )
+    }
+
+    fn bucket(&self, hashing: Hashing, buckets: u32) -> String {
+        let key: Vec<_> = self.key.iter().map(|column| (column.form, column.value.clone())).collect();
+        format!("(({}) & {})::int4", hashing.row(&key), buckets - 1)
+    }
+
+    /// Keys and hashes of the rows in some ranges.
+    pub(super) fn rows_of_ranges(&self, hashing: Hashing, parts: &[Part]) -> String {
+        let ranges = parts.iter().map(|part| format!("({})", self.within(part))).collect::<Vec<_>>();
+        self.hashes(hashing, &ranges.join(" or "))
+    }
+
+    /// Keys and hashes of the rows in some buckets.
+    pub(super) fn rows_of_buckets(&self, hashing: Hashing, buckets: u32, some: &[i32]) -> String {
+        let some = some.iter().map(i32::to_string).collect::<Vec<_>>().join(",");
+        self.hashes(hashing, &format!("{} = any ('{{{some}}}'::int4[])", self.bucket(hashing, buckets)))
+    }
+
+    fn hashes(&self, hashing: Hashing, condition: &str) -> String {
+        format!(
+            "select {}, {} from {} where {} and ({condition})",
+            self.key_texts(),
+            self.hash(hashing),
+            self.relation,
+            self.whole()
+        )
+    }
+
+    fn within(&self, part: &Part) -> String {
+        let key = &self.key[0];
+        let bound = |operator: &str, bound: &Option<String>| {
+            let bound = bound.as_ref()?;
+            Some(format!("{} {operator} {}::{}", key.indexed, literal(bound), key.type_name))
+        };
+        let bounds: Vec<_> = [bound(">=", &part.from), bound("<", &part.to)].into_iter().flatten().collect();
+        if bounds.is_empty() { "true".to_owned() } else { bounds.join(" and ") }
+    }
+
+    /// Rows of some keys, as text.
+    pub(super) fn rows(&self, keys: &[Key]) -> String {
+        let shown = self.columns.iter().map(|column| column.form.shown(&column.value));
+        let order = match self.newest_last.as_str() {
+            "" => String::new(),
+            newest_last => format!(" order by {newest_last}"),
+        };
+        format!(
+            "select {}, array[{}] from {} where {}{order}",
+            self.key_texts(),
+            shown.collect::<Vec<_>>().join(", "),
+            self.relation,
+            self.among(keys),
+        )
+    }
+
+    /// As a list of values an index can serve.
+    fn among(&self, keys: &[Key]) -> String {
+        if let [column] = self.key.as_slice() {
+            let values = literal(&array(keys.iter().map(|key| key[0].as_str())));
+            return format!("{} = any ({values}::{}[])", column.indexed, column.type_name);
+        }
+        let columns = self.key.iter().map(|column| column.indexed.as_str()).collect::<Vec<_>>().join(", ");
+        let row = |key: &Key| {
+            let value =
+                |(column, text): (&SideColumn, &String)| format!("{}::{}", literal(text), column.type_name);
+            let values = self.key.iter().zip(key).map(value).collect::<Vec<_>>().join(", ");
+            format!("({values})")
+        };
+        format!("({columns}) in ({})", keys.iter().map(row).collect::<Vec<_>>().join(", "))
+    }
+}
+
+pub(super) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}

@@ -1,0 +1,222 @@
+//! Targets compared with their sources by a real runner (R-REC-1).
+
+mod changing;
+mod million;
+mod python;
+mod values;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+use vitrina_core::{
+    Difference, DifferenceKind, Figures, Level, PipelineId, ReconcileStatus, ReconcileTrigger, Verdict,
+};
+use vitrina_runner::RunnerSettings;
+use vitrina_store::{ReconcileOrder, ReconcileRecord};
+
+use super::stage::Stage;
+
+/// A finished comparison, and the differences it has kept.
+struct Compared {
+    record: ReconcileRecord,
+    differences: Vec<Difference>,
+}
+
+impl Compared {
+    fn verdict(&self) -> Verdict {
+        self.record.verdict.unwrap()
+    }
+
+    fn figures(&self) -> &Figures {
+        self.record.figures.as_ref().unwrap()
+    }
+
+    /// Missing, extra, different.
+    fn counts(&self) -> (u64, u64, u64) {
+        let figures = self.figures();
+        (figures.missing, figures.extra, figures.different)
+    }
+
+    /// The first columns of the keys of one kind.
+    fn keys(&self, kind: DifferenceKind) -> Vec<String> {
+        let of_kind = self.differences.iter().filter(|difference| difference.kind == kind);
+        of_kind.map(|difference| difference.key[0].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+impl Stage {
+    async fn request_reconcile(&self, id: PipelineId, level: Level) -> Uuid {
+        let trigger = ReconcileTrigger::Manual;
+        let order = ReconcileOrder { level, keep: 100_000, trigger, requested_by: None };
+        self.store.request_reconcile(id, &order).await.unwrap()
+    }
+
+    async fn reconcile_with(&self, settings: RunnerSettings, id: PipelineId, level: Level) -> Compared {
+        let reconcile = self.request_reconcile(id, level).await;
+        self.work_off(settings).await;
+        self.compared(reconcile).await
+    }
+
+    async fn reconcile(&self, id: PipelineId, level: Level) -> Compared {
+        self.reconcile_with(self.settings("tester"), id, level).await
+    }
+
+    async fn compared(&self, reconcile: Uuid) -> Compared {
+        let record = self.store.reconcile(reconcile).await.unwrap().unwrap();
+        assert_eq!(record.status, ReconcileStatus::Done, "{:?}", record.error);
+        let differences = self.store.differences(reconcile, None, 0, i64::MAX).await.unwrap();
+        Compared { record, differences: differences.into_iter().map(|(_, difference)| difference).collect() }
+    }
+}
+
+#[tokio::test]
+async fn equal_sides_are_equal_at_every_level() {
+    let stage = Stage::with_films(1000).await;
+    let id = stage.full(100).await;
+    stage.succeed(id).await;
+    for level in [Level::Count, Level::Hash, Level::Rows] {
+        let compared = stage.reconcile(id, level).await;
+        assert_eq!(compared.verdict(), Verdict::Equal, "{level}");
+        let figures = compared.figures();
+        assert_eq!((figures.source.rows, figures.target.rows), (1000, 1000));
+        assert!(figures.source.as_of.is_some() && figures.target.as_of.is_some());
+        assert_eq!(figures.rows_read, 0);
+    }
+}
+
+#[tokio::test]
+async fn counts_come_with_the_smallest_and_greatest_key_and_cursor_of_both_sides() {
+    let stage = Stage::with_films(12).await;
+    let id = stage.incremental(100).await;
+    stage.succeed(id).await;
+    stage.db.execute("delete from analytics.film where id = 12").await;
+    let compared = stage.reconcile(id, Level::Count).await;
+    assert_eq!(compared.verdict(), Verdict::Differs);
+    let figures = compared.figures();
+    assert_eq!((figures.source.rows, figures.target.rows), (12, 11));
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!((&figures.source.min["id"], &figures.source.max["id"]), (&text("1"), &text("12")));
+    assert_eq!(figures.target.max["id"], text("11"));
+    assert_eq!(figures.target.max["modified"], text("2024-01-01 00:11:00+00"));
+}
+
+#[tokio::test]
+async fn each_difference_is_told_by_its_kind_with_the_columns_that_differ() {
+    let stage = Stage::with_films(1000).await;
+    let id = stage.full(100).await;
+    stage.succeed(id).await;
+    stage
+        .db
+        .execute(
+            "delete from analytics.film where id = 7;
+             insert into analytics.film (id, title) values (-3, 'Nobody''s');
+             update analytics.film set title = null where id = 500;
+             update analytics.film set rating = 0.7, title = 'Another' where id = 600;
+             update analytics.film set updated_at = '2000-01-01' where id = 700",
+        )
+        .await;
+    let compared = stage.reconcile(id, Level::Rows).await;
+    assert_eq!((compared.verdict(), compared.counts()), (Verdict::Differs, (1, 1, 2)));
+    let shown: Vec<Value> = compared.differences.iter().map(|difference| json!(difference)).collect();
+    let expected = json!([
+        {"kind": "extra", "key": ["-3"], "columns": {}},
+        {"kind": "missing", "key": ["7"], "columns": {}},
+        {"kind": "different", "key": ["500"], "columns": {"title": {"source": "Film 500", "target": null}}},
+        {"kind": "different", "key": ["600"], "columns": {
+            "rating": {"source": "0", "target": "0.7"}, "title": {"source": "Film 600", "target": "Another"}}},
+    ]);
+    assert_eq!(sorted(shown), sorted(expected.as_array().unwrap().clone()));
+    let hashed = stage.reconcile(id, Level::Hash).await;
+    assert_eq!(
+        (hashed.verdict(), hashed.counts(), hashed.differences.len()),
+        (Verdict::Differs, (1, 1, 2), 0)
+    );
+}
+
+fn sorted(mut values: Vec<Value>) -> Vec<Value> {
+    values.sort_by_key(ToString::to_string);
+    values
+}
+
+#[tokio::test]
+async fn no_more_differences_are_kept_than_were_asked_for_and_all_are_counted() {
+    let stage = Stage::with_films(100).await;
+    let id = stage.full(100).await;
+    let order = ReconcileOrder {
+        level: Level::Rows,
+        keep: 10,
+        trigger: ReconcileTrigger::Manual,
+        requested_by: None,
+    };
+    let reconcile = stage.store.request_reconcile(id, &order).await.unwrap();
+    stage.work_off(stage.settings("tester")).await;
+    let compared = stage.compared(reconcile).await;
+    assert_eq!((compared.counts(), compared.differences.len()), ((100, 0, 0), 10));
+    assert!(compared.figures().capped);
+}
+
+#[tokio::test]
+async fn rows_that_were_refused_are_counted_apart_and_make_no_target_differ() {
+    let stage = Stage::with_films(10).await;
+    stage.db.execute("alter table analytics.film add check (title <> 'Film 4')").await;
+    let id = stage.pipeline(json!({"reject_limit": 5})).await;
+    stage.succeed(id).await;
+    let compared = stage.reconcile(id, Level::Rows).await;
+    assert_eq!((compared.verdict(), compared.counts()), (Verdict::Equal, (0, 0, 0)));
+    assert_eq!(compared.figures().rejected, 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_compared_fails_with_what_to_do() {
+    let stage = Stage::with_films(3).await;
+    let id = stage
+        .pipeline(json!({"source_query": "select id, title, 1 as nobody_knows from content.film"}))
+        .await;
+    let reconcile = stage.request_reconcile(id, Level::Hash).await;
+    stage.work_off(stage.settings("tester")).await;
+    let record = stage.store.reconcile(reconcile).await.unwrap().unwrap();
+    assert_eq!(record.status, ReconcileStatus::Failed);
+    assert_eq!(record.error_code.as_deref(), Some("sink.extra_column"));
+    assert!(record.error.unwrap().contains("nobody_knows"));
+}
+
+#[tokio::test]
+async fn a_repair_reads_exactly_the_keys_that_differ_and_is_proved_when_it_has_ended() {
+    let stage = Stage::with_films(1000).await;
+    let id = stage.full(100).await;
+    stage.succeed(id).await;
+    stage
+        .db
+        .execute(
+            "delete from analytics.film where id = 7; insert into analytics.film (id) values (-3);
+             update analytics.film set title = null where id = 500",
+        )
+        .await;
+    let found = stage.reconcile(id, Level::Rows).await;
+    let plan = stage.store.repair_plan(found.record.id).await.unwrap();
+    assert_eq!((plan.keys.len(), plan.upserts, plan.deletes), (3, 2, 1));
+    let run = stage.request_keys(id, json!(plan.keys)).await;
+    let proof = stage.store.request_proof(&found.record, run, None).await.unwrap();
+    stage.work_off(stage.settings("tester")).await;
+    let run = stage.run_record(run).await;
+    assert_eq!((run.rows_read, run.rows_written, run.rows_deleted), (2, 2, 1));
+    let proof = stage.compared(proof).await;
+    assert_eq!((proof.verdict(), proof.figures().rows_read), (Verdict::Equal, 6));
+    assert_eq!(stage.reconcile(id, Level::Hash).await.verdict(), Verdict::Equal);
+}
+
+#[tokio::test]
+async fn a_repair_that_was_undone_is_told_by_its_proof() {
+    let stage = Stage::with_films(10).await;
+    let id = stage.full(100).await;
+    stage.succeed(id).await;
+    stage.db.execute("delete from analytics.film where id = 7").await;
+    let found = stage.reconcile(id, Level::Rows).await;
+    let run = stage.request_keys(id, json!([["3"]])).await;
+    let proof = stage.store.request_proof(&found.record, run, None).await.unwrap();
+    stage.work_off(stage.settings("tester")).await;
+    let proof = stage.compared(proof).await;
+    assert_eq!(
+        (proof.verdict(), proof.keys(DifferenceKind::Missing)),
+        (Verdict::Differs, vec!["7".to_owned()])
+    );
+}
