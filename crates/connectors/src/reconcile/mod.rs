@@ -8,6 +8,7 @@
 
 mod pair;
 mod pending;
+mod stream;
 mod suspects;
 
 use std::collections::HashSet;
@@ -24,6 +25,7 @@ use vitrina_core::{
 use crate::{Connections, sinks};
 pub use pair::{Differing, Key, Pair, Row};
 use pending::Pending;
+pub(crate) use stream::{Stream, Wanted};
 use suspects::{Now, Suspects};
 
 /// A comparison to be made.

@@ -3,6 +3,7 @@
 
 mod backfills;
 mod changelog;
+mod compared;
 mod contract;
 mod cursors;
 mod decisions;

@@ -1,6 +1,9 @@
 //! Pipelines into search indexes, on real servers: each test that can be is played on Elasticsearch and on OpenSearch.
 #![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
 
+#[path = "../pipelines/compared.rs"]
+#[allow(dead_code)] // the verbs of marts
+mod compared;
 #[path = "../pipelines/stage.rs"]
 #[allow(dead_code)] // the verbs of marts
 mod stage;
@@ -12,6 +15,7 @@ mod inspections;
 mod lines;
 mod loads;
 mod newer;
+mod reconciles;
 mod refusals;
 mod rollbacks;
 mod shelf;

@@ -7,6 +7,7 @@
 mod address;
 mod bulk;
 mod client;
+mod compare;
 mod control;
 mod document;
 mod fault;
@@ -40,6 +41,7 @@ use vitrina_core::{
 
 use super::refused::{self, Refused, keep_one_a_key};
 use super::{Definition, Kind, Left, Opened, Order};
+use crate::reconcile::{self, Pair};
 pub(crate) use client::Client;
 use control::{Control, Controls};
 use fence::Fence;
@@ -90,6 +92,14 @@ impl Kind for Search {
 
     async fn forget(&self, left: &Left<'_>) -> Result<()> {
         forget::forget(left).await
+    }
+
+    async fn pair<'a>(
+        &self,
+        target: &TargetName,
+        order: &'a reconcile::Order<'a>,
+    ) -> Result<Box<dyn Pair + 'a>> {
+        compare::open(target, order).await
     }
 }
 

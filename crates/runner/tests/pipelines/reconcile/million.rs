@@ -2,7 +2,7 @@
 
 use vitrina_core::{DifferenceKind, Level, PipelineId, Verdict};
 
-use super::Compared;
+use crate::compared::Compared;
 use crate::stage::Stage;
 
 /// A mart that equals its source of a million rows.

@@ -7,17 +7,14 @@ use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use bytes::{Bytes, BytesMut};
 use futures_util::SinkExt;
-use serde_json::{Value, json};
-use vitrina_core::{Backfill, Destination, Error, Mode, Position, Result, Source, Transform};
+use vitrina_core::{Error, Result};
 use vitrina_pgcopy::Encoder;
 
 use super::super::mart::Mart;
 use super::super::shape::{Shape, WrittenColumn};
 use super::Session;
-use crate::reconcile::{Key, Order};
-use crate::rejects::without_null_keys;
+use crate::reconcile::{Key, Order, Stream, Wanted};
 use crate::sql::identifier;
-use crate::{sources, transforms};
 
 pub(super) struct Staged<'a> {
     order: &'a Order<'a>,
@@ -45,16 +42,7 @@ impl<'a> Staged<'a> {
             table: None,
             is_second: false,
         };
-        // What is asked for by keys is read when it is compared.
-        if order.keys.is_none() || !staged.has_keys() {
-            staged.read(mart, None).await?;
-        } else {
-            let keys: Vec<Value> = order.keys.unwrap_or_default().to_vec();
-            staged.read(mart, Some(Backfill::Keys(keys))).await?;
-        }
-        if staged.table.is_none() {
-            staged.create_empty(mart).await?;
-        }
+        staged.read(mart).await?;
         Ok(staged)
     }
 
@@ -73,98 +61,34 @@ impl<'a> Staged<'a> {
         names.map(|name| format!("s.{}", identifier(name))).collect::<Vec<_>>().join(", ")
     }
 
-    /// Can be asked for keys.
-    fn has_keys(&self) -> bool {
-        self.order.pipeline.python_source().is_none()
-    }
-
-    /// The rows that these keys have now take the place of those that are there.
+    /// The rows that these keys have now take the place of those that are there. A source without keys is read once more.
     pub(super) async fn read_again(&mut self, keys: &[Key]) -> Result<()> {
         if self.is_second {
             return Ok(());
         }
-        self.is_second = !self.has_keys();
-        let backfill = self.has_keys().then(|| Backfill::Keys(keys.iter().map(|key| json!(key)).collect()));
+        self.is_second = !Stream::takes_keys(self.order);
         self.session.run(&format!("truncate pg_temp.{TABLE}")).await?;
-        let (mut source, mut steps) = self.stations(backfill.as_ref()).await?;
-        let mut from = Position::start();
-        while let Some(rows) = self.next(source.as_mut(), &mut steps, &mut from).await? {
+        let wanted = if self.is_second { Wanted::All } else { Wanted::Keys(keys) };
+        let mut rows = Stream::open(self.order, &self.key, wanted).await?;
+        while let Some(rows) = rows.next().await? {
             self.put(&rows).await?;
         }
         Ok(())
     }
 
-    async fn read(&mut self, mart: &Mart, backfill: Option<Backfill>) -> Result<()> {
-        let (mut source, mut steps) = self.stations(backfill.as_ref()).await?;
-        let mut from = Position::start();
-        while let Some(rows) = self.next(source.as_mut(), &mut steps, &mut from).await? {
+    async fn read(&mut self, mart: &Mart) -> Result<()> {
+        let mut rows = Stream::open(self.order, &self.key, Wanted::All).await?;
+        while let Some(rows) = rows.next().await? {
             if self.table.is_none() && rows.num_rows() > 0 {
                 self.create(mart, &rows.schema()).await?;
             }
             self.put(&rows).await?;
         }
-        if self.table.is_some() {
-            let key = self.key.iter().map(|name| identifier(name)).collect::<Vec<_>>().join(", ");
-            self.session
-                .run(&format!("create index on pg_temp.{TABLE} ({key}); analyze pg_temp.{TABLE}"))
-                .await?;
+        if self.table.is_none() {
+            return self.create_empty(mart).await;
         }
-        Ok(())
-    }
-
-    async fn stations(
-        &self,
-        backfill: Option<&Backfill>,
-    ) -> Result<(Box<dyn Source>, Vec<Box<dyn Transform>>)> {
-        let (order, lease) = (self.order, self.order.lease());
-        let mut source = sources::open(&sources::Order {
-            pipeline: order.pipeline,
-            mode: Mode::Full,
-            backfill,
-            max_batch_bytes: order.max_batch_bytes,
-            lease: &lease,
-            takeover: false,
-            installation: order.installation,
-            changelog_max_age: order.changelog_max_age,
-            connections: order.connections,
-            python: order.python,
-            run_id: order.id.to_string(),
-            observes: true,
-        })
-        .await?;
-        let mut steps = transforms::open(&transforms::Order {
-            pipeline: order.pipeline,
-            python: order.python,
-            run_id: order.id.to_string(),
-            mode: Mode::Full.to_string(),
-            done: 0,
-        })?;
-        let destination = Destination { key: self.key.clone(), server: None };
-        source.begin(&destination).await?;
-        steps.iter_mut().for_each(|step| step.begin(&destination));
-        Ok((source, steps))
-    }
-
-    /// The next rows as they would be written.
-    async fn next(
-        &self,
-        source: &mut dyn Source,
-        steps: &mut [Box<dyn Transform>],
-        from: &mut Position,
-    ) -> Result<Option<RecordBatch>> {
-        if from.pass.is_none() && *from != Position::start() {
-            return Ok(None);
-        }
-        let Some(mut batch) = source.read(from).await? else { return Ok(None) };
-        for step in steps {
-            batch = step.apply(batch).await?;
-        }
-        if let Some(to) = batch.to {
-            *from = to;
-        }
-        let mut rows = batch.rows;
-        without_null_keys(&mut rows, &mut Vec::new(), &self.key)?;
-        Ok(Some(rows))
+        let key = self.key.iter().map(|name| identifier(name)).collect::<Vec<_>>().join(", ");
+        self.session.run(&format!("create index on pg_temp.{TABLE} ({key}); analyze pg_temp.{TABLE}")).await
     }
 
     async fn create(&mut self, mart: &Mart, schema: &Schema) -> Result<()> {

@@ -1,0 +1,89 @@
+//! The rows of a pipeline as they would be written: read, taken through its functions, and written nowhere.
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use serde_json::json;
+use vitrina_core::{Backfill, Destination, Mode, Position, Result, Source, Transform};
+
+use super::{Key, Order};
+use crate::rejects::without_null_keys;
+use crate::{sources, transforms};
+
+pub(crate) struct Stream {
+    source: Box<dyn Source>,
+    steps: Vec<Box<dyn Transform>>,
+    from: Position,
+    key: Vec<String>,
+    finished: bool,
+}
+
+/// Which rows are wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wanted<'a> {
+    All,
+    Keys(&'a [Key]),
+}
+
+impl Stream {
+    /// Its source can be asked for keys.
+    pub(crate) fn takes_keys(order: &Order<'_>) -> bool {
+        order.pipeline.python_source().is_none()
+    }
+
+    pub(crate) async fn open(order: &Order<'_>, key: &[String], wanted: Wanted<'_>) -> Result<Self> {
+        let backfill = match wanted {
+            Wanted::Keys(keys) => Some(Backfill::Keys(keys.iter().map(|key| json!(key)).collect())),
+            Wanted::All => None,
+        };
+        let lease = order.lease();
+        let mut source = sources::open(&sources::Order {
+            pipeline: order.pipeline,
+            mode: Mode::Full,
+            backfill: backfill.as_ref(),
+            max_batch_bytes: order.max_batch_bytes,
+            lease: &lease,
+            takeover: false,
+            installation: order.installation,
+            changelog_max_age: order.changelog_max_age,
+            connections: order.connections,
+            python: order.python,
+            run_id: order.id.to_string(),
+            observes: true,
+        })
+        .await?;
+        let mut steps = transforms::open(&transforms::Order {
+            pipeline: order.pipeline,
+            python: order.python,
+            run_id: order.id.to_string(),
+            mode: Mode::Full.to_string(),
+            done: 0,
+        })?;
+        let destination = Destination { key: key.to_vec(), server: None };
+        source.begin(&destination).await?;
+        steps.iter_mut().for_each(|step| step.begin(&destination));
+        Ok(Self { source, steps, from: Position::start(), key: key.to_vec(), finished: false })
+    }
+
+    /// The columns of the rows, where they are known before them.
+    pub(crate) fn schema(&self) -> Option<SchemaRef> {
+        self.source.schema().filter(|_| self.steps.is_empty())
+    }
+
+    /// The next rows that have a key; `None` when there are no more.
+    pub(crate) async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        if self.finished {
+            return Ok(None);
+        }
+        let Some(mut batch) = self.source.read(&self.from).await? else { return Ok(None) };
+        for step in &mut self.steps {
+            batch = step.apply(batch).await?;
+        }
+        self.finished = batch.ends_pass();
+        if let Some(to) = batch.to {
+            self.from = to;
+        }
+        let mut rows = batch.rows;
+        without_null_keys(&mut rows, &mut Vec::new(), &self.key)?;
+        Ok(Some(rows))
+    }
+}

@@ -1,0 +1,404 @@
+//! An index beside the rows of its pipeline, as documents: both are read whole, and only sums of their hashes are held.
+
+mod form;
+mod index;
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use async_trait::async_trait;
+use serde_json::Value;
+use vitrina_core::{Error, Figures, Result, SideFigures, TargetName};
+
+use super::document::{Documents, id, id_of_row};
+use super::{Client, index as index_name, indexes, key, mapping, require_key};
+use crate::arrow_text::texts;
+use crate::reconcile::{Differing, Key, Order, Pair, Row, Stream, Wanted};
+use crate::sinks::duplicates;
+use form::{Document, Fields, text};
+use index::Index;
+
+/// Buckets of ids, whose sums are compared.
+const BUCKETS: usize = 16_384;
+/// Documents that are read one by one at a time.
+const ROWS_AT_ONCE: u64 = 100_000;
+
+struct SearchPair<'a> {
+    order: &'a Order<'a>,
+    client: Arc<Client>,
+    name: String,
+    /// Nothing has been written yet.
+    is_missing: bool,
+    key: Vec<String>,
+    /// Columns that documents are found by.
+    exact: Vec<String>,
+    has_order: bool,
+    fields: Fields,
+    names: Vec<String>,
+    /// Buckets that differ and have not been read yet, with their rows.
+    left: Vec<(usize, u64)>,
+    done: u64,
+}
+
+/// What was counted in a bucket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sum {
+    rows: u64,
+    hashes: u64,
+}
+
+type Sums = Vec<Sum>;
+
+pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<Box<dyn Pair + 'a>> {
+    let client = Client::of(order.connections.get(&order.target.connection)?)?;
+    let key = key(order.target)?;
+    let schema = columns(order, &key).await?;
+    require_key(order.target, &key, &schema)?;
+    let fields = Fields::new(schema.fields().iter().map(|field| field.name()), &order.target.document, &key);
+    let returns = |column: &String| schema.field_with_name(column).is_ok();
+    let name = index_name(name).to_owned();
+    Ok(Box::new(SearchPair {
+        is_missing: !indexes::exists(&client, &name).await?,
+        client,
+        name,
+        exact: [key.clone(), order.pipeline.change_key.clone()].concat(),
+        key,
+        has_order: order.pipeline.incremental_key.as_ref().is_some_and(returns),
+        names: fields.names(),
+        fields,
+        order,
+        left: Vec::new(),
+        done: 0,
+    }))
+}
+
+/// Known before the rows, or seen in the first of them.
+async fn columns(order: &Order<'_>, key: &[String]) -> Result<SchemaRef> {
+    let mut stream = Stream::open(order, key, Wanted::All).await?;
+    if let Some(schema) = stream.schema() {
+        return Ok(schema);
+    }
+    while let Some(rows) = stream.next().await? {
+        if rows.num_rows() > 0 {
+            return Ok(rows.schema());
+        }
+    }
+    let message = "the pipeline returns no rows, and nobody knows which columns they would have";
+    Err(Error::fix("reconcile.no_columns", message).hint("declare the columns that its functions return"))
+}
+
+#[async_trait]
+impl Pair for SearchPair<'_> {
+    fn key(&self) -> &[String] {
+        &self.key
+    }
+
+    fn columns(&self) -> &[String] {
+        &self.names
+    }
+
+    async fn count(&mut self) -> Result<(SideFigures, SideFigures)> {
+        self.index().refresh().await?;
+        let now = jiff::Timestamp::now();
+        let (target, source) = tokio::try_join!(self.count_index(), self.count_source())?;
+        let mut figures = (target, source);
+        // What only one side can tell cannot be compared.
+        figures.1.min.retain(|column, _| figures.0.min.contains_key(column));
+        figures.1.max.retain(|column, _| figures.0.max.contains_key(column));
+        (figures.0.as_of, figures.1.as_of) = (Some(now), Some(now));
+        Ok(figures)
+    }
+
+    async fn scan(&mut self, figures: &mut Figures) -> Result<()> {
+        self.index().refresh().await?;
+        (figures.target.as_of, figures.source.as_of) =
+            (Some(jiff::Timestamp::now()), Some(jiff::Timestamp::now()));
+        let (target, source) = tokio::try_join!(self.sum_index(), self.sum_source())?;
+        let rows = |sums: &Sums| sums.iter().map(|sum| sum.rows).sum();
+        (figures.target.rows, figures.source.rows) = (rows(&target), rows(&source));
+        let differing = |bucket: usize| {
+            let (target, source) = (target[bucket], source[bucket]);
+            (target != source).then(|| (bucket, target.rows + source.rows))
+        };
+        self.left = (0..BUCKETS).filter_map(differing).collect();
+        (figures.ranges, figures.differing_ranges) = (BUCKETS as u64, self.left.len() as u64);
+        Ok(())
+    }
+
+    /// Both sides are read once more, and only these buckets are held.
+    async fn differing(&mut self) -> Result<Option<Differing>> {
+        let mut wanted = vec![false; BUCKETS];
+        let mut rows = 0;
+        while let Some((bucket, more)) =
+            self.left.pop_if(|(_, more)| rows == 0 || rows + *more <= ROWS_AT_ONCE)
+        {
+            wanted[bucket] = true;
+            rows += more;
+            self.done += 1;
+        }
+        if rows == 0 {
+            return Ok(None);
+        }
+        let (target, source) = tokio::try_join!(self.hash_index(&wanted), self.hash_source(&wanted))?;
+        Ok(Some(Differing { keys: self.differing_keys(&target, source)?, done: self.done, rows_read: rows }))
+    }
+
+    async fn rows(&mut self, keys: &[Key]) -> Result<Vec<Row>> {
+        let ids: Vec<String> = keys.iter().filter_map(|key| id(key).ok()).collect();
+        let mut found = self.index().of_ids(&ids).await?;
+        let mut target: HashMap<Key, Document> = HashMap::new();
+        for key in keys {
+            if let Some(document) = id(key).ok().and_then(|id| found.remove(&id)) {
+                target.insert(key.clone(), document);
+            }
+        }
+        let mut source = self.source_of(keys).await?;
+        let mut row = |key: &Key| Row {
+            key: key.clone(),
+            source: source.remove(key).and_then(|document| self.fields.values(document)),
+            target: target.remove(key).and_then(|document| self.fields.values(document)),
+        };
+        Ok(keys.iter().map(&mut row).collect())
+    }
+}
+
+impl SearchPair<'_> {
+    fn index(&self) -> Index<'_> {
+        Index { client: &self.client, name: &self.name, is_missing: self.is_missing }
+    }
+
+    async fn sum_index(&self) -> Result<Sums> {
+        let mut sums = vec![Sum::default(); BUCKETS];
+        self.index()
+            .each(|id, document| {
+                if let Some(hash) = self.fields.hash(document) {
+                    sums[bucket(id)].add(hash);
+                }
+            })
+            .await?;
+        Ok(sums)
+    }
+
+    async fn sum_source(&self) -> Result<Sums> {
+        let mut sums = vec![Sum::default(); BUCKETS];
+        self.each_row(Wanted::All, |_, id, document| {
+            if let Some(hash) = self.fields.hash(document) {
+                sums[bucket(id)].add(hash);
+            }
+        })
+        .await?;
+        Ok(sums)
+    }
+
+    async fn hash_index(&self, wanted: &[bool]) -> Result<HashMap<String, u64>> {
+        let mut hashes = HashMap::new();
+        self.index()
+            .each(|id, document| {
+                if let Some(hash) = self.fields.hash(document).filter(|_| wanted[bucket(id)]) {
+                    hashes.insert(id.to_owned(), hash);
+                }
+            })
+            .await?;
+        Ok(hashes)
+    }
+
+    async fn hash_source(&self, wanted: &[bool]) -> Result<HashMap<String, (Key, u64)>> {
+        let mut hashes = HashMap::new();
+        self.each_row(Wanted::All, |key, id, document| {
+            if let Some(hash) = self.fields.hash(document).filter(|_| wanted[bucket(id)]) {
+                hashes.insert(id.to_owned(), (key.clone(), hash));
+            }
+        })
+        .await?;
+        Ok(hashes)
+    }
+
+    fn differing_keys(
+        &self,
+        target: &HashMap<String, u64>,
+        mut source: HashMap<String, (Key, u64)>,
+    ) -> Result<Vec<Key>> {
+        let mut keys = Vec::new();
+        for (id, hash) in target {
+            match source.remove(id) {
+                Some((_, other)) if other == *hash => {}
+                Some((key, _)) => keys.push(key),
+                None => keys.push(key_of(id, self.key.len())?),
+            }
+        }
+        keys.extend(source.into_values().map(|(key, _)| key));
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    /// A source that cannot be asked for keys is read whole.
+    async fn source_of(&self, keys: &[Key]) -> Result<HashMap<Key, Document>> {
+        let wanted = if Stream::takes_keys(self.order) { Wanted::Keys(keys) } else { Wanted::All };
+        let mut found: HashMap<Key, Document> = HashMap::new();
+        let asked: std::collections::HashSet<&Key> = keys.iter().collect();
+        self.each_row(wanted, |key, _, document| {
+            if asked.contains(key) {
+                found.insert(key.clone(), document);
+            }
+        })
+        .await?;
+        Ok(found)
+    }
+
+    /// Every row that becomes a document, with its key and its id.
+    async fn each_row(
+        &self,
+        wanted: Wanted<'_>,
+        mut visit: impl FnMut(&Key, &str, Document) + Send,
+    ) -> Result<()> {
+        let mut stream = Stream::open(self.order, &self.key, wanted).await?;
+        while let Some(rows) = stream.next().await? {
+            self.each_document(&rows, &mut visit)?;
+        }
+        Ok(())
+    }
+
+    fn each_document(&self, rows: &RecordBatch, visit: &mut impl FnMut(&Key, &str, Document)) -> Result<()> {
+        let rows = duplicates::distinct(rows, &self.key, self.has_order)?.rows;
+        if rows.num_rows() == 0 {
+            return Ok(());
+        }
+        let mapping = mapping::mapping(self.order.target, &rows.schema(), &self.exact);
+        let documents = Documents::new(&rows, self.order.target, &mapping)?;
+        let mut bytes = Vec::new();
+        for row in 0..rows.num_rows() {
+            bytes.clear();
+            // What cannot be written is among the rejects.
+            let Ok(id) = id_of_row(&rows, &self.key, row)? else { continue };
+            if documents.write(row, &mut bytes).is_err() {
+                continue;
+            }
+            let document: Document = serde_json::from_slice(&bytes)
+                .map_err(|error| Error::bug("reconcile.document", error.to_string()))?;
+            visit(&texts(&rows, &self.key, row)?, &id, document);
+        }
+        Ok(())
+    }
+
+    /// The key and the cursor.
+    fn extremes(&self) -> impl Iterator<Item = (&String, &str)> {
+        let columns = self.key.iter().chain(&self.order.pipeline.incremental_key);
+        columns.filter_map(|column| Some((column, self.fields.field(column)?)))
+    }
+
+    async fn count_source(&self) -> Result<SideFigures> {
+        let mut figures = SideFigures::default();
+        let mut extremes: BTreeMap<String, (Value, Value)> = BTreeMap::new();
+        self.each_row(Wanted::All, |_, _, document| {
+            figures.rows += 1;
+            for (column, field) in self.extremes() {
+                let Some(value) = document.get(field).filter(|value| !value.is_null()) else { continue };
+                let (min, max) =
+                    extremes.entry(column.clone()).or_insert_with(|| (value.clone(), value.clone()));
+                if is_less(value, min) {
+                    *min = value.clone();
+                }
+                if is_less(max, value) {
+                    *max = value.clone();
+                }
+            }
+        })
+        .await?;
+        for (column, _) in self.extremes() {
+            let (min, max) =
+                extremes.get(column).map(|(min, max)| (text(min), text(max))).unwrap_or_default();
+            figures.min.insert(column.clone(), min);
+            figures.max.insert(column.clone(), max);
+        }
+        Ok(figures)
+    }
+
+    async fn count_index(&self) -> Result<SideFigures> {
+        let index = self.index();
+        let mut figures = SideFigures { rows: index.count().await?, ..SideFigures::default() };
+        for (column, field) in self.extremes() {
+            let Some(sorted) = self.sortable(field) else { continue };
+            let of =
+                |document: Option<Document>| document.and_then(|document| document.get(field).and_then(text));
+            figures.min.insert(column.clone(), of(index.first_by(&sorted, "asc").await?));
+            figures.max.insert(column.clone(), of(index.first_by(&sorted, "desc").await?));
+        }
+        Ok(figures)
+    }
+
+    /// A field that documents can be sorted by, where the mapping is known to have one. Fields of text alone have no order.
+    fn sortable(&self, field: &str) -> Option<String> {
+        let name = match &self.order.target.mapping {
+            Some(mapping) => mapping::type_of(mapping, field)?,
+            // Derived: the columns of a key are exact, and a cursor is a number or a time.
+            None => "keyword",
+        };
+        let sorts = matches!(
+            name,
+            "keyword" | "date" | "date_nanos" | "short" | "integer" | "long" | "double" | "float"
+        );
+        sorts.then(|| field.to_owned())
+    }
+}
+
+impl Sum {
+    fn add(&mut self, hash: u64) {
+        self.rows += 1;
+        self.hashes = self.hashes.wrapping_add(hash);
+    }
+}
+
+fn bucket(id: &str) -> usize {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    usize::try_from(hasher.finish() % BUCKETS as u64).unwrap_or_default()
+}
+
+/// Numbers by their value, everything else by its bytes.
+fn is_less(one: &Value, other: &Value) -> bool {
+    match (one.as_f64(), other.as_f64()) {
+        (Some(one), Some(other)) => one < other,
+        _ => text(one) < text(other),
+    }
+}
+
+/// The key that an id was made of.
+fn key_of(id: &str, columns: usize) -> Result<Key> {
+    if columns == 1 {
+        return Ok(vec![id.to_owned()]);
+    }
+    let mut parts = vec![String::new()];
+    let mut characters = id.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            ':' => parts.push(String::new()),
+            '\\' => parts.last_mut().into_iter().for_each(|part| part.extend(characters.next())),
+            other => parts.last_mut().into_iter().for_each(|part| part.push(other)),
+        }
+    }
+    match parts.len() == columns {
+        true => Ok(parts),
+        false => Err(Error::fix(
+            "reconcile.id",
+            format!("a document has the id {id:?}, which no key of the pipeline makes"),
+        )
+        .hint("somebody else has written it: delete it, or load the index anew in mode full")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_lead_back_to_their_keys() {
+        for key in [vec!["7:8"], vec!["a", "b"], vec!["a:b\\", "", "c"]] {
+            let key: Key = key.into_iter().map(str::to_owned).collect();
+            assert_eq!(key_of(&id(&key).unwrap(), key.len()).unwrap(), key);
+        }
+        assert!(key_of("a:b", 3).is_err());
+    }
+}
