@@ -8,6 +8,7 @@ mod ground;
 mod pgcopy;
 mod plot;
 mod python;
+mod reconcile;
 mod report;
 mod runner_process;
 mod search;
@@ -35,11 +36,13 @@ async fn main() -> Result<()> {
     let of_fleets: Vec<_> = fleet::NAMES.into_iter().filter(wanted).collect();
     let of_calls: Vec<_> = control_plane::NAMES.into_iter().filter(wanted).collect();
     let of_functions: Vec<_> = python::NAMES.into_iter().filter(wanted).collect();
+    let of_comparisons: Vec<_> = reconcile::NAMES.into_iter().filter(wanted).collect();
     let of_indexes: Vec<_> = search::NAMES.into_iter().filter(wanted).collect();
     let known = workloads::ALL.iter().map(|workload| workload.name).chain(ticks::NAMES).chain(fleet::NAMES);
     let known = known
         .chain(control_plane::NAMES)
         .chain(python::NAMES)
+        .chain(reconcile::NAMES)
         .chain(search::NAMES)
         .chain([pgcopy::NAME])
         .collect::<Vec<_>>()
@@ -50,6 +53,7 @@ async fn main() -> Result<()> {
             || !of_fleets.is_empty()
             || !of_calls.is_empty()
             || !of_functions.is_empty()
+            || !of_comparisons.is_empty()
             || !of_indexes.is_empty()
             || with_codec,
         "no workload is called {:?}: one of {known}",
@@ -77,6 +81,10 @@ async fn main() -> Result<()> {
     for name in of_functions {
         eprintln!("{name} …");
         results.push(python::measure(name, &ground).await.context(name)?);
+    }
+    for name in of_comparisons {
+        eprintln!("{name} …");
+        results.push(reconcile::measure(name, &ground).await.context(name)?);
     }
     if !of_indexes.is_empty() {
         results.extend(search::measure(&of_indexes, &ground, scale).await.context("search")?);
