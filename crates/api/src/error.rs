@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use vitrina_core::ReconcileStatus;
 use vitrina_store::{Error as StoreError, Role};
 
 use crate::limits::seconds;
@@ -18,6 +19,22 @@ pub(crate) enum Error {
     Store(Arc<StoreError>),
     NoSuchPipeline(String),
     NoSuchRun(String),
+    NoSuchReconcile(String),
+    /// It has come to its end before.
+    ReconcileEnded,
+    /// Only what a comparison has found can be repaired.
+    ReconcileNotDone(ReconcileStatus),
+    NothingToRepair,
+    /// What differs is known by number only.
+    DifferencesNotKept,
+    /// A source that cannot be asked for keys.
+    CannotBackfill,
+    /// A repair would delete more than the pipeline may.
+    OverDeleteLimit {
+        deletes: u64,
+        target_rows: u64,
+        limit: f64,
+    },
     NoSuchTarget(String),
     /// A change of what is there, where nothing is.
     TargetMissing(String),
@@ -95,6 +112,13 @@ impl Error {
             Self::Store(error) => of_store(&error),
             Self::NoSuchPipeline(name) => of_store(&StoreError::NoSuchPipeline(name)),
             Self::NoSuchRun(id) => Problem::new(S::NOT_FOUND, "run.not_found", &format!("there is no run {id}")),
+            Self::NoSuchReconcile(id) => Problem::new(S::NOT_FOUND, "reconcile.not_found", &format!("there is no reconcile {id}")).hint("GET /reconciles lists them"),
+            Self::ReconcileEnded => Problem::new(S::CONFLICT, "reconcile.ended", "the reconcile has ended already"),
+            Self::ReconcileNotDone(status) => Problem::new(S::CONFLICT, "reconcile.not_done", &format!("the reconcile is {status}: it has found nothing that could be repaired")).hint("GET /reconciles/{id}?wait=30 waits for its end; one that has failed or was cancelled is asked for again"),
+            Self::NothingToRepair => Problem::new(S::CONFLICT, "reconcile.equal", "the reconcile has found no row that a repair would change").hint("rows in flight come with the next run, and rejects are read again by POST …/rejects/retry"),
+            Self::DifferencesNotKept => Problem::new(S::CONFLICT, "reconcile.not_kept", "the reconcile has kept no row that differs").hint("ask for one with level rows and a limit above 0, then repair that"),
+            Self::CannotBackfill => Problem::new(S::CONFLICT, "backfill.python", "a Python source has no keys to be asked for: it is read from a position").hint("run the pipeline in mode full"),
+            Self::OverDeleteLimit { deletes, target_rows, limit } => Problem::new(S::CONFLICT, "reconcile.delete_limit", &format!("the repair would delete {deletes} of {target_rows} rows, over the limit of {} %", limit * 100.0)).hint("if so much has really vanished from the source, raise delete_limit and repair again"),
             Self::NoSuchRunner(name) => Problem::new(S::NOT_FOUND, "runner.not_found", &format!("there is no runner {name:?}")).hint("GET /runners lists them"),
             Self::RunnerGone => Problem::new(S::CONFLICT, "runner.gone", "the runner has stopped or is silent").hint("its pipelines are taken over by others as soon as its leases have expired"),
             Self::LineTaken => Problem::new(S::CONFLICT, "pipeline.pending", "another request already waits for the end of the active run").hint("ask again once the active run has ended"),

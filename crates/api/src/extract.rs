@@ -167,6 +167,19 @@ impl<S: Send + Sync> FromRequestParts<S> for RunPath {
     }
 }
 
+/// `{id}` of a reconcile.
+#[derive(Debug)]
+pub(crate) struct ReconcilePath(pub(crate) uuid::Uuid);
+
+impl<S: Send + Sync> FromRequestParts<S> for ReconcilePath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        let text = segment(parts, state).await.unwrap_or_default();
+        text.parse().map(Self).map_err(|_| Error::NoSuchReconcile(format!("{text:?}")))
+    }
+}
+
 macro_rules! names {
     ($($(#[$about:meta])* $name:ident => $missing:ident),+ $(,)?) => { $(
         $(#[$about])*

@@ -111,6 +111,9 @@ pub struct Pipeline {
     /// How far the target may lag behind its source before somebody should look.
     #[serde(default)]
     pub freshness_limit_seconds: Option<i64>,
+    /// When the target is compared with its source, as `schedule_interval` says when it is run.
+    #[serde(default)]
+    pub reconcile_schedule: Option<String>,
     #[serde(default = "auto")]
     pub read: ReadBy,
     #[serde(default = "direct")]
@@ -220,7 +223,7 @@ impl Pipeline {
         found.extend(self.number_violations());
         found.extend(self.watch_violations());
         found.extend(self.incremental_violations());
-        found.extend(self.schedule_violation());
+        found.extend(self.schedule_violations());
         found
     }
 
@@ -290,9 +293,16 @@ impl Pipeline {
         found
     }
 
-    fn schedule_violation(&self) -> Option<Violation> {
-        let error = self.schedule_interval.as_deref()?.parse::<Schedule>().err()?;
-        Some(Violation::new("pipeline.schedule", "schedule_interval", error.to_string()))
+    fn schedule_violations(&self) -> Vec<Violation> {
+        let schedules = [
+            ("pipeline.schedule", "schedule_interval", &self.schedule_interval),
+            ("pipeline.reconcile_schedule", "reconcile_schedule", &self.reconcile_schedule),
+        ];
+        let violation = |(code, field, schedule): (&'static str, &str, &Option<String>)| {
+            let error = schedule.as_deref()?.parse::<Schedule>().err()?;
+            Some(Violation::new(code, field, error.to_string()))
+        };
+        schedules.into_iter().filter_map(violation).collect()
     }
 
     fn watch_violations(&self) -> Vec<Violation> {

@@ -46,6 +46,8 @@ fn a_sound_pipeline_has_no_violations(#[case] edit: Edit) {
 #[case("pipeline.delete_limit", "delete_limit", |p: &mut Pipeline| p.delete_limit = f64::NAN)]
 #[case("pipeline.reject_limit", "reject_limit", |p: &mut Pipeline| p.reject_limit = -1)]
 #[case("pipeline.freshness_limit", "freshness_limit_seconds", |p: &mut Pipeline| p.freshness_limit_seconds = Some(0))]
+#[case("pipeline.schedule", "schedule_interval", |p: &mut Pipeline| p.schedule_interval = Some("often".into()))]
+#[case("pipeline.reconcile_schedule", "reconcile_schedule", |p: &mut Pipeline| p.reconcile_schedule = Some("often".into()))]
 #[case("pipeline.late_window", "late_window_seconds", |p: &mut Pipeline| p.late_window_seconds = -1)]
 #[case("pipeline.late_window", "late_window_seconds", |p: &mut Pipeline| p.late_window_seconds = i64::MAX)]
 #[case("pipeline.incremental_key", "incremental_key", |p: &mut Pipeline| p.mode = Mode::Incremental)]
@@ -69,6 +71,7 @@ fn each_breach_alone_is_the_only_one_reported(#[case] code: &str, #[case] field:
 #[case::delete_limit(true, "delete_limit", |p: &mut Pipeline| p.delete_limit = 0.9)]
 #[case::reject_limit(true, "reject_limit", |p: &mut Pipeline| p.reject_limit = 9)]
 #[case::freshness_limit(true, "freshness_limit_seconds", |p: &mut Pipeline| p.freshness_limit_seconds = Some(60))]
+#[case::reconcile_schedule(true, "reconcile_schedule", |p: &mut Pipeline| p.reconcile_schedule = Some("1d".into()))]
 #[case::query(false, "source_query", |p: &mut Pipeline| p.source_query = Some("select 2".into()))]
 #[case::table(false, "source_table", |p: &mut Pipeline| p.source_table = Some("content.genre".into()))]
 #[case::connection(false, "source_connection", |p: &mut Pipeline| p.source_connection = "other".into())]
@@ -222,6 +225,7 @@ fn so_does_a_change_of_the_target(#[case] edit: fn(&mut Target)) {
 #[case::batch_size(|p: &mut Pipeline| p.batch_size = 7)]
 #[case::delete_limit(|p: &mut Pipeline| p.delete_limit = 0.5)]
 #[case::reject_limit(|p: &mut Pipeline| p.reject_limit = 5)]
+#[case::reconcile_schedule(|p: &mut Pipeline| p.reconcile_schedule = Some("1d".into()))]
 #[case::read(|p: &mut Pipeline| p.read = ReadBy::Keyset)]
 #[case::first_load(|p: &mut Pipeline| p.first_load = FirstLoad::Staged)]
 #[case::late_window(|p: &mut Pipeline| p.late_window_seconds = 5)]
@@ -294,6 +298,7 @@ fn films() -> Pipeline {
         delete_limit: 0.2,
         reject_limit: 0,
         freshness_limit_seconds: None,
+        reconcile_schedule: None,
         read: ReadBy::Auto,
         first_load: FirstLoad::Direct,
         python_task: None,

@@ -54,7 +54,8 @@ impl Change {
 const PIPELINE_COLUMNS: &str =
     "name, description, tags, type, source_type, source_connection, source_table, source_query, target_table,
      mode, batch_size, schedule_interval, incremental_key, incremental_id_key, capture, change_key, watch,
-     late_window_seconds, delete_limit, reject_limit, freshness_limit_seconds, read, first_load, python_task";
+     late_window_seconds, delete_limit, reject_limit, freshness_limit_seconds, reconcile_schedule, read, first_load,
+     python_task";
 
 impl Store {
     /// All of them or none.

@@ -4,7 +4,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use vitrina_core::Status;
 
-use crate::{Result, Store};
+use crate::reconciles::LAST_VERDICT;
+use crate::{LastVerdict, Result, Store};
 
 #[derive(Debug, Clone, Deserialize)]
 pub struct Gauges {
@@ -29,6 +30,8 @@ pub struct PipelineGauges {
     pub last_success: Option<f64>,
     /// Open rejects that nobody has acknowledged.
     pub rejected: u64,
+    /// Of the newest reconcile.
+    pub verdict: Option<LastVerdict>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -39,7 +42,9 @@ pub struct RunnerGauges {
 }
 
 /// The limit is read by name, so that a schema without that column has none.
-const GAUGES: &str = "
+fn gauges() -> String {
+    format!(
+        "
 select jsonb_build_object(
     'pipelines', (
         select coalesce(jsonb_agg(jsonb_build_object(
@@ -51,7 +56,7 @@ select jsonb_build_object(
                        select extract(epoch from r.finished_at) from etl.etl_runs r
                         where r.pipeline_id = p.id and r.status = 'SUCCESS' and r.keys is null and r.backfill_range is null
                         order by r.requested_at desc limit 1),
-                   'rejected', coalesce(j.open, 0)) order by p.name), '[]')
+                   'rejected', coalesce(j.open, 0), 'verdict', {LAST_VERDICT}) order by p.name), '[]')
           from etl.etl_pipelines p
           join etl.etl_state s on s.pipeline_id = p.id
           left join (select pipeline_id, count(*) as open from etl.etl_rejects where acknowledged_at is null group by 1) j
@@ -59,11 +64,13 @@ select jsonb_build_object(
     'runners', (
         select coalesce(jsonb_agg(jsonb_build_object('name', name, 'heartbeat', extract(epoch from heartbeat_at),
                                                      'active_runs', active_runs) order by name), '[]')
-          from etl.etl_runners where status <> 'STOPPED'))";
+          from etl.etl_runners where status <> 'STOPPED'))"
+    )
+}
 
 impl Store {
     pub async fn gauges(&self) -> Result<Gauges> {
-        let document: Value = sqlx::query_scalar(GAUGES).fetch_one(&self.pool).await?;
+        let document: Value = sqlx::query_scalar(sqlx::AssertSqlSafe(gauges())).fetch_one(&self.pool).await?;
         Ok(serde_json::from_value(document)?)
     }
 }

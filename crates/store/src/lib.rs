@@ -42,7 +42,9 @@ pub use logs::{LogLine, LogRecord};
 pub use migrations::SchemaState;
 pub use pipelines::{PipelineRecord, PipelineRef};
 pub use python_tasks::{PublishedTask, PythonTaskRecord};
-pub use reconciles::{MOST_DIFFERENCES, ReconcileOrder, ReconcileRecord, RepairPlan, TakenReconcile};
+pub use reconciles::{
+    KEPT, LastVerdict, MOST_DIFFERENCES, ReconcileOrder, ReconcileRecord, RepairPlan, TakenReconcile,
+};
 pub use rejects::{RejectChoice, RejectCursor, RejectGroup, RejectRecord};
 pub use requests::{Request, RequestRecord, TakenRequest};
 pub use runners::RunnerRecord;

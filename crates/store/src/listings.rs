@@ -9,8 +9,9 @@ use uuid::Uuid;
 use vitrina_core::{Mode, PipelineId, PipelineKind, RunId, Status};
 
 use crate::pipelines::{EFFECTIVE_TARGET, as_document};
+use crate::reconciles::LAST_VERDICT;
 use crate::runs::RUN_AS_DOCUMENT;
-use crate::{Error, PipelineRecord, PipelineRef, Result, RunRecord, Store};
+use crate::{Error, LastVerdict, PipelineRecord, PipelineRef, Result, RunRecord, Store};
 
 /// Which pipelines are meant, in which order, and from where on; all of them by name when nothing is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -80,6 +81,9 @@ pub struct PipelineListing {
     /// Leases that expired since the last committed batch.
     pub stalls: i32,
     pub last_run: Option<RunRecord>,
+    pub last_verdict: Option<LastVerdict>,
+    pub next_reconcile_at: Option<Timestamp>,
+    pub reconcile_schedule_error: Option<String>,
     pub freshness_limit_seconds: Option<i64>,
     pub as_of: Option<Timestamp>,
     pub lag_seconds: Option<f64>,
@@ -109,6 +113,9 @@ struct Listed {
     retry_at: Option<i64>,
     stalls: i32,
     last_run: Option<Json<RunRecord>>,
+    last_verdict: Option<Json<LastVerdict>>,
+    next_reconcile_at: Option<i64>,
+    reconcile_schedule_error: Option<String>,
     freshness_limit_seconds: Option<i64>,
     as_of: Option<i64>,
     lag_seconds: Option<f64>,
@@ -127,11 +134,13 @@ fn columns() -> String {
          coalesce((select r.cancel_requested from etl.etl_runs r where r.id = p.run_id), false) as cancel_requested,
          p.pending_request is not null as pending, {retry_at} as retry_at, p.stalls,
          (select {RUN_AS_DOCUMENT} from etl.etl_runs r where r.pipeline_id = p.id order by r.requested_at desc limit 1) as last_run,
+         {LAST_VERDICT} as last_verdict, {next_reconcile_at} as next_reconcile_at, p.reconcile_schedule_error,
          p.freshness_limit_seconds, {as_of_micros} as as_of,
          greatest(0, extract(epoch from clock_timestamp() - {as_of}))::float8 as lag_seconds,
          p.version, {created_at} as created_at, {updated_at} as updated_at",
         next_run_at = micros("p.next_run_at"),
         retry_at = micros("p.retry_at"),
+        next_reconcile_at = micros("p.next_reconcile_at"),
         as_of_micros = micros(as_of),
         created_at = micros("p.created_at"),
         updated_at = micros("p.updated_at"),
@@ -220,6 +229,9 @@ impl TryFrom<Listed> for PipelineListing {
             retry_at: row.retry_at.map(moment).transpose()?,
             stalls: row.stalls,
             last_run: row.last_run.map(|Json(run)| run),
+            last_verdict: row.last_verdict.map(|Json(verdict)| verdict),
+            next_reconcile_at: row.next_reconcile_at.map(moment).transpose()?,
+            reconcile_schedule_error: row.reconcile_schedule_error,
             freshness_limit_seconds: row.freshness_limit_seconds,
             lag_seconds: row.lag_seconds.filter(|_| row.as_of.is_some()),
             as_of: row.as_of.map(moment).transpose()?,
@@ -252,6 +264,9 @@ impl From<PipelineRecord> for PipelineListing {
             retry_at: record.retry_at,
             stalls: record.stalls,
             last_run: record.last_run,
+            last_verdict: record.last_verdict,
+            next_reconcile_at: record.next_reconcile_at,
+            reconcile_schedule_error: record.reconcile_schedule_error,
             freshness_limit_seconds: record.config.freshness_limit_seconds,
             as_of: record.as_of,
             lag_seconds: record.lag_seconds,

@@ -9,8 +9,9 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 use vitrina_core::{Lifecycle, Pipeline, PipelineId, RunId, Status};
 
+use crate::reconciles::LAST_VERDICT;
 use crate::runs::RUN_AS_DOCUMENT;
-use crate::{Error, Result, RunRecord, Store};
+use crate::{Error, LastVerdict, Result, RunRecord, Store};
 
 /// How a person names a pipeline: by id or by name. A name is never a uuid.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -62,7 +63,10 @@ pub struct PipelineRecord {
     pub cancel_requested: bool,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+    pub next_reconcile_at: Option<Timestamp>,
+    pub reconcile_schedule_error: Option<String>,
     pub last_run: Option<RunRecord>,
+    pub last_verdict: Option<LastVerdict>,
     /// What the source had committed before is in the target.
     pub as_of: Option<Timestamp>,
     /// How long ago that is, by the clock that tells `as_of`.
@@ -86,7 +90,7 @@ pub(crate) const EFFECTIVE_TARGET: &str =
     "coalesce((select nullif(btrim(k.target_table), '') from etl.etl_pipeline_tasks k where k.pipeline_id = p.id
                 order by k.order_index desc limit 1), p.target_table)";
 
-/// A pipeline as one JSON document: its columns, its plan, the open run's cancel flag, its last run.
+/// A pipeline as one JSON document: its columns, its plan, the open run's cancel flag, its last run and verdict.
 pub(crate) fn as_document() -> String {
     format!(
         "to_jsonb(p)
@@ -98,7 +102,8 @@ pub(crate) fn as_document() -> String {
                                  from etl.etl_pipeline_tasks t where t.pipeline_id = p.id), '[]'),
              'cancel_requested', coalesce((select r.cancel_requested from etl.etl_runs r where r.id = p.run_id), false),
              'last_run', (select {RUN_AS_DOCUMENT} from etl.etl_runs r where r.pipeline_id = p.id
-                           order by r.requested_at desc limit 1))"
+                           order by r.requested_at desc limit 1),
+             'last_verdict', {LAST_VERDICT})"
     )
 }
 

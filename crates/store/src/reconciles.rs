@@ -20,6 +20,8 @@ use crate::{Error, Result, RunnerAbilities, Store};
 
 /// So many differences are kept at most.
 pub const MOST_DIFFERENCES: i32 = 100_000;
+/// So many where nobody has said.
+pub const KEPT: i32 = 10_000;
 /// A comparison whose runner has died so often is not taken again.
 const ATTEMPTS: i32 = 3;
 
@@ -48,6 +50,8 @@ pub struct ReconcileRecord {
     pub repair_run_id: Option<RunId>,
     /// Proves the newest repair of what this one has found.
     pub proved_by: Option<Uuid>,
+    /// Speaks for the whole target: all of it was compared, or all that such a comparison had found.
+    pub whole: bool,
     pub status: ReconcileStatus,
     pub cancel_requested: bool,
     pub runner: Option<String>,
@@ -62,9 +66,34 @@ pub struct ReconcileRecord {
 }
 
 impl ReconcileRecord {
+    /// Whether so many differences are all that there were.
+    fn has_kept_all(&self, kept: i64) -> bool {
+        let all = |figures: &Figures| {
+            !figures.capped && i64::try_from(figures.differences()).is_ok_and(|found| found <= kept)
+        };
+        self.figures.as_ref().is_some_and(all)
+    }
+
     pub fn is_open(&self) -> bool {
         matches!(self.status, ReconcileStatus::Requested | ReconcileStatus::Running)
     }
+}
+
+/// The newest verdict that speaks for the whole of a target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastVerdict {
+    pub id: Uuid,
+    pub level: Level,
+    pub verdict: Verdict,
+    pub figures: Figures,
+    pub finished_at: Timestamp,
+}
+
+/// A comparison that was asked for, or one that was open already.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Requested {
+    pub(crate) id: Uuid,
+    pub(crate) is_new: bool,
 }
 
 /// A comparison that a runner holds, and all it needs.
@@ -96,6 +125,13 @@ const AS_DOCUMENT: &str = "to_jsonb(c) || jsonb_build_object(
     'pipeline', (select p.name from etl.etl_pipelines p where p.id = c.pipeline_id),
     'proved_by', (select v.id from etl.etl_reconciles v where v.repair_of = c.id order by v.requested_at desc limit 1))";
 
+/// The last verdict of a pipeline `p`, as one JSON document.
+pub(crate) const LAST_VERDICT: &str =
+    "(select json_build_object('id', c.id, 'level', c.level, 'verdict', c.verdict, 'figures', c.figures,
+                               'finished_at', c.finished_at)
+        from etl.etl_reconciles c where c.pipeline_id = p.id and c.status = 'DONE' and c.whole
+       order by c.requested_at desc limit 1)";
+
 /// The oldest that this runner can make and nobody else holds. A proof waits for the end of its repair.
 const TAKE: &str = "
 with chosen as materialized (
@@ -118,9 +154,9 @@ impl Store {
     /// Asks for a comparison. One of the same level that waits or runs is joined.
     pub async fn request_reconcile(&self, pipeline: PipelineId, order: &ReconcileOrder) -> Result<Uuid> {
         let mut tx = self.pool.begin().await?;
-        let id = request(&mut tx, pipeline, order).await?;
+        let requested = request(&mut tx, pipeline, order).await?;
         tx.commit().await?;
-        Ok(id)
+        Ok(requested.id)
     }
 
     pub async fn reconcile(&self, id: Uuid) -> Result<Option<ReconcileRecord>> {
@@ -151,11 +187,11 @@ impl Store {
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
     }
 
-    /// The newest comparison of all rows that has come to a verdict.
+    /// The newest comparison that has come to a verdict on the whole target.
     pub async fn last_verdict(&self, pipeline: PipelineId) -> Result<Option<ReconcileRecord>> {
         let sql = format!(
             "select {AS_DOCUMENT} from etl.etl_reconciles c
-              where c.pipeline_id = $1 and c.status = 'DONE' and c.repair_of is null order by c.requested_at desc limit 1"
+              where c.pipeline_id = $1 and c.status = 'DONE' and c.whole order by c.requested_at desc limit 1"
         );
         let document: Option<Value> =
             sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(pipeline.0).fetch_optional(&self.pool).await?;
@@ -299,10 +335,13 @@ impl Store {
         self.conclude_reconcile(taken.id, taken.owner, Ended::Cancelled).await
     }
 
-    /// Gives it back, for another runner to begin anew.
+    /// Gives it back, for another runner to begin anew; one that is to stop ends here.
     pub async fn release_reconcile(&self, taken: &TakenReconcile) -> Result<()> {
         sqlx::query(
-            "update etl.etl_reconciles set status = 'REQUESTED', owner = null, lease_until = null, attempts = attempts - 1
+            "update etl.etl_reconciles
+                set status = case when cancel_requested then 'CANCELLED' else 'REQUESTED' end,
+                    finished_at = case when cancel_requested then clock_timestamp() end,
+                    owner = null, lease_until = null, progress = null, attempts = attempts - 1
               where id = $1 and owner = $2",
         )
         .bind(taken.id)
@@ -360,20 +399,29 @@ impl Store {
             trigger: ReconcileTrigger::Repair,
             requested_by,
         };
-        let proof = insert(&mut tx, record.pipeline_id, &order, Some((record.id, run))).await?;
+        let kept: i64 =
+            sqlx::query_scalar("select count(*) from etl.etl_differences where reconcile_id = $1")
+                .bind(record.id)
+                .fetch_one(&mut *tx)
+                .await?;
+        let proves = Proves { of: record.id, run, all: record.whole && record.has_kept_all(kept) };
+        let proof = insert(&mut tx, record.pipeline_id, &order, Some(proves)).await?;
         tx.commit().await?;
         Ok(proof)
     }
 
-    /// Removes comparisons older than this, but for the newest verdict of every pipeline; answers how many.
+    /// Removes comparisons older than this, but for the newest verdict of every pipeline and what it proves; answers how
+    /// many.
     pub async fn forget_reconciles(&self, keep: Duration) -> Result<u64> {
         let forgotten = sqlx::query(
             "with chosen as materialized (
                 select c.id from etl.etl_reconciles c
                  where c.finished_at < clock_timestamp() - $1 * interval '1 second'
-                   and exists (select from etl.etl_reconciles newer
-                                where newer.pipeline_id = c.pipeline_id and newer.requested_at > c.requested_at
-                                  and newer.status = 'DONE' and newer.repair_of is null)
+                   and (c.status <> 'DONE' or not c.whole or exists (
+                            select from etl.etl_reconciles newer
+                             where newer.pipeline_id = c.pipeline_id and newer.requested_at > c.requested_at
+                               and newer.status = 'DONE' and newer.whole))
+                   and not exists (select from etl.etl_reconciles proof where proof.repair_of = c.id)
                  order by c.finished_at limit 10 for update skip locked)
              delete from etl.etl_reconciles c using chosen where c.id = chosen.id",
         )
@@ -389,11 +437,24 @@ enum Ended<'a> {
     Cancelled,
 }
 
+/// What a comparison is to prove.
+struct Proves {
+    of: Uuid,
+    run: RunId,
+    /// What it proves is all that was found.
+    all: bool,
+}
+
 pub(crate) async fn request(
     tx: &mut PgConnection,
     pipeline: PipelineId,
     order: &ReconcileOrder,
-) -> Result<Uuid> {
+) -> Result<Requested> {
+    // One after the other: two that come at once would not see each other.
+    sqlx::query("select pg_advisory_xact_lock(hashtextextended('reconcile ' || $1, 0))")
+        .bind(pipeline.0.to_string())
+        .execute(&mut *tx)
+        .await?;
     let open: Option<Uuid> = sqlx::query_scalar(
         "select id from etl.etl_reconciles
           where pipeline_id = $1 and level = $2 and keep >= $3 and status in ('REQUESTED', 'RUNNING') and not cancel_requested
@@ -405,8 +466,8 @@ pub(crate) async fn request(
     .fetch_optional(&mut *tx)
     .await?;
     match open {
-        Some(open) => Ok(open),
-        None => insert(tx, pipeline, order, None).await,
+        Some(id) => Ok(Requested { id, is_new: false }),
+        None => Ok(Requested { id: insert(tx, pipeline, order, None).await?, is_new: true }),
     }
 }
 
@@ -414,15 +475,15 @@ async fn insert(
     tx: &mut PgConnection,
     pipeline: PipelineId,
     order: &ReconcileOrder,
-    proves: Option<(Uuid, RunId)>,
+    proves: Option<Proves>,
 ) -> Result<Uuid> {
     let record = find(tx, &PipelineRef::Id(pipeline)).await?;
     let target = target(tx, &effective_target(&record)?).await?;
     let id = Uuid::now_v7();
     sqlx::query(
         "insert into etl.etl_reconciles (id, pipeline_id, level, keep, trigger, requested_by, connections_needed, tasks_needed,
-                                         repair_of, repair_run_id)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+                                         repair_of, repair_run_id, whole)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
     )
     .bind(id)
     .bind(pipeline.0)
@@ -432,8 +493,9 @@ async fn insert(
     .bind(&order.requested_by)
     .bind(vec![record.config.source_connection.clone(), target.connection])
     .bind(record.config.python_tasks())
-    .bind(proves.map(|(of, _)| of))
-    .bind(proves.map(|(_, run)| run.0))
+    .bind(proves.as_ref().map(|proves| proves.of))
+    .bind(proves.as_ref().map(|proves| proves.run.0))
+    .bind(proves.is_none_or(|proves| proves.all))
     .execute(tx)
     .await?;
     Ok(id)

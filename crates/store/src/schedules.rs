@@ -1,15 +1,43 @@
-//! Schedules: what is due is requested once, by whichever runner looks first.
+//! Schedules of runs and of reconciles: what is due is requested once, by whichever runner looks first.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
 use sqlx::{PgConnection, Row};
-use vitrina_core::{Event, PipelineId, Schedule};
+use vitrina_core::{Event, Level, PipelineId, ReconcileTrigger, Schedule};
 
 use crate::pipelines::{PipelineRef, find};
+use crate::reconciles::{self, KEPT, ReconcileOrder};
 use crate::steps::{Ending, step};
 use crate::{Error, Result, RunRequest, StepDone, Store};
+
+/// What a pipeline does by itself, and the columns that say when.
+struct Timetable {
+    schedule: &'static str,
+    next: &'static str,
+    error: &'static str,
+    request: Request,
+}
+
+#[derive(Clone, Copy)]
+enum Request {
+    Run,
+    Reconcile,
+}
+
+const RUNS: Timetable = Timetable {
+    schedule: "schedule_interval",
+    next: "next_run_at",
+    error: "schedule_error",
+    request: Request::Run,
+};
+const RECONCILES: Timetable = Timetable {
+    schedule: "reconcile_schedule",
+    next: "next_reconcile_at",
+    error: "reconcile_schedule_error",
+    request: Request::Reconcile,
+};
 
 struct Due {
     id: PipelineId,
@@ -28,26 +56,34 @@ const AT_ONCE: usize = 20;
 const PUT_OFF: &str = "5 seconds";
 
 impl Store {
-    /// Requests pipelines that are due, each once however many of its times were missed; answers how many. There
-    /// may be more: then the next alarm comes soon.
+    /// Requests runs and reconciles that are due, each once however many of its times were missed; answers how many
+    /// runs. There may be more: then the next alarm comes soon.
     pub async fn request_due(&self) -> Result<usize> {
+        self.request_due_reconciles().await?;
+        self.request_by(&RUNS).await
+    }
+
+    /// The same of reconciles alone.
+    pub async fn request_due_reconciles(&self) -> Result<usize> {
+        self.request_by(&RECONCILES).await
+    }
+
+    async fn request_by(&self, timetable: &Timetable) -> Result<usize> {
         let mut requested = 0;
         for _ in 0..AT_ONCE {
             let mut tx = self.pool.begin().await?;
-            let Some(due) = take_due(&mut tx).await? else { break };
-            match on_time(&mut tx, &due).await {
-                Ok(done) => {
+            let Some(due) = take_due(&mut tx, timetable).await? else { break };
+            match on_time(&mut tx, &due, timetable).await {
+                Ok(Done { requested: one_more, step }) => {
                     tx.commit().await?;
-                    if let Some(done) = done {
-                        done.tell();
-                        requested += usize::from(done.effect.open_run);
-                    }
+                    step.iter().for_each(StepDone::tell);
+                    requested += usize::from(one_more);
                 }
                 Err(error) if error.may_pass() => return Err(error),
                 Err(error) => {
                     tx.rollback().await?;
-                    tracing::warn!(pipeline_id = %due.id, %error, "a scheduled run could not be requested");
-                    set_next(&mut *self.pool.acquire().await?, &due).await?;
+                    tracing::warn!(pipeline_id = %due.id, %error, by = timetable.schedule, "what is scheduled could not be requested");
+                    set_next(&mut *self.pool.acquire().await?, &due, timetable).await?;
                 }
             }
         }
@@ -57,12 +93,13 @@ impl Store {
     /// Has schedules looked at anew that an older release could not read, and times that were computed by a clock
     /// that was wrong. Those that are right come out the same.
     pub async fn review_schedules(&self) -> Result<()> {
-        sqlx::query(
-            "update etl.etl_pipelines set next_run_at = null, schedule_error = null
-              where schedule_error is not null or next_run_at > now() + interval '1 minute'",
-        )
-        .execute(&self.pool)
-        .await?;
+        for Timetable { next, error, .. } in [RUNS, RECONCILES] {
+            let sql = format!(
+                "update etl.etl_pipelines set {next} = null, {error} = null
+                  where {error} is not null or {next} > now() + interval '1 minute'"
+            );
+            sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&self.pool).await?;
+        }
         Ok(())
     }
 
@@ -73,30 +110,60 @@ impl Store {
     }
 }
 
-async fn take_due(tx: &mut PgConnection) -> Result<Option<Due>> {
-    let Some(row) = sqlx::query(DUE).fetch_optional(tx).await? else { return Ok(None) };
+/// What has come of something that was due.
+#[derive(Default)]
+struct Done {
+    requested: bool,
+    step: Option<StepDone>,
+}
+
+async fn take_due(tx: &mut PgConnection, timetable: &Timetable) -> Result<Option<Due>> {
+    let sql = sqlx::AssertSqlSafe(timetable.due());
+    let Some(row) = sqlx::query(sql).fetch_optional(tx).await? else { return Ok(None) };
     let now = Timestamp::from_microsecond(row.try_get("now")?);
     Ok(Some(Due {
         id: PipelineId(row.try_get("id")?),
-        schedule: row.try_get("schedule_interval")?,
+        schedule: row.try_get("schedule")?,
         is_late: row.try_get("is_late")?,
         now: now.map_err(|error| Error::Unusable(error.to_string()))?,
     }))
 }
 
-/// What it led to: a pipeline that is paused or has failed only waits for its next time.
-async fn on_time(tx: &mut PgConnection, due: &Due) -> Result<Option<StepDone>> {
-    let mut done = None;
+async fn on_time(tx: &mut PgConnection, due: &Due, timetable: &Timetable) -> Result<Done> {
+    let mut done = Done::default();
     if due.is_late {
-        let record = find(tx, &PipelineRef::Id(due.id)).await?;
-        if is_a_persons(record.pending_request.as_ref())? {
-            return put_off(tx, due).await.map(|()| None);
+        match timetable.request {
+            Request::Run => match request_run(tx, due).await? {
+                Some(step) => done = Done { requested: step.effect.open_run, step: Some(step) },
+                None => return put_off(tx, due).await.map(|()| done),
+            },
+            Request::Reconcile => done.requested = request_reconcile(tx, due).await?,
         }
-        let request = RunRequest { scheduled: true, ..RunRequest::default() };
-        done = Some(step(tx, record, Event::ScheduleDue, &request, &Ending::default()).await?);
     }
-    set_next(tx, due).await?;
+    set_next(tx, due, timetable).await?;
     Ok(done)
+}
+
+/// What it led to: a pipeline that is paused or has failed only waits for its next time. `None` while a person's
+/// request is in the way.
+async fn request_run(tx: &mut PgConnection, due: &Due) -> Result<Option<StepDone>> {
+    let record = find(tx, &PipelineRef::Id(due.id)).await?;
+    if is_a_persons(record.pending_request.as_ref())? {
+        return Ok(None);
+    }
+    let request = RunRequest { scheduled: true, ..RunRequest::default() };
+    step(tx, record, Event::ScheduleDue, &request, &Ending::default()).await.map(Some)
+}
+
+/// One that is still open is enough.
+async fn request_reconcile(tx: &mut PgConnection, due: &Due) -> Result<bool> {
+    let order = ReconcileOrder {
+        level: Level::Hash,
+        keep: KEPT,
+        trigger: ReconcileTrigger::Schedule,
+        requested_by: None,
+    };
+    Ok(reconciles::request(tx, due.id, &order).await?.is_new)
 }
 
 fn is_a_persons(pending: Option<&Value>) -> Result<bool> {
@@ -115,7 +182,7 @@ async fn put_off(tx: &mut PgConnection, due: &Due) -> Result<()> {
     Ok(())
 }
 
-async fn set_next(connection: &mut PgConnection, due: &Due) -> Result<()> {
+async fn set_next(connection: &mut PgConnection, due: &Due, timetable: &Timetable) -> Result<()> {
     let (next, error) = match due.schedule.parse::<Schedule>() {
         Ok(schedule) => match schedule.next(due.id, due.now) {
             Some(next) => (Some(next.to_string()), None),
@@ -124,29 +191,39 @@ async fn set_next(connection: &mut PgConnection, due: &Due) -> Result<()> {
         Err(error) => (None, Some(error.to_string())),
     };
     if let Some(error) = &error {
-        tracing::warn!(pipeline_id = %due.id, error, "a pipeline has a schedule that says nothing");
+        tracing::warn!(pipeline_id = %due.id, error, by = timetable.schedule, "a pipeline has a schedule that says nothing");
     }
-    // The schedule may have been changed since it was read, where that was in another transaction.
-    sqlx::query(
-        "update etl.etl_pipelines set next_run_at = $2::timestamptz, schedule_error = left($3, 1000)
-          where id = $1 and schedule_interval = $4",
-    )
-    .bind(due.id.0)
-    .bind(next)
-    .bind(error)
-    .bind(&due.schedule)
-    .execute(connection)
-    .await?;
+    sqlx::query(sqlx::AssertSqlSafe(timetable.set_next()))
+        .bind(due.id.0)
+        .bind(next)
+        .bind(error)
+        .bind(&due.schedule)
+        .execute(connection)
+        .await?;
     Ok(())
 }
 
-const DUE: &str = "
-select id, schedule_interval, next_run_at is not null as is_late,
-       (extract(epoch from clock_timestamp()) * 1000000)::bigint as now
-  from etl.etl_pipelines
- where enabled and schedule_interval is not null and schedule_error is null
-   and coalesce(next_run_at, '-infinity') <= now()
- order by coalesce(next_run_at, '-infinity') limit 1 for no key update skip locked";
+impl Timetable {
+    fn due(&self) -> String {
+        let Self { schedule, next, error, .. } = self;
+        format!(
+            "select id, {schedule} as schedule, {next} is not null as is_late,
+                    (extract(epoch from clock_timestamp()) * 1000000)::bigint as now
+               from etl.etl_pipelines
+              where enabled and {schedule} is not null and {error} is null and coalesce({next}, '-infinity') <= now()
+              order by coalesce({next}, '-infinity') limit 1 for no key update skip locked"
+        )
+    }
+
+    /// The schedule may have been changed since it was read, where that was in another transaction.
+    fn set_next(&self) -> String {
+        let Self { schedule, next, error, .. } = self;
+        format!(
+            "update etl.etl_pipelines set {next} = $2::timestamptz, {error} = left($3, 1000)
+              where id = $1 and {schedule} = $4"
+        )
+    }
+}
 
 const ALARM: &str = "
 select extract(epoch from least(
@@ -154,6 +231,12 @@ select extract(epoch from least(
              where enabled and schedule_interval is not null and schedule_error is null
                and coalesce(next_run_at, '-infinity') > '-infinity'
              order by coalesce(next_run_at, '-infinity') limit 1),
+           (select next_reconcile_at from etl.etl_pipelines
+             where enabled and reconcile_schedule is not null and reconcile_schedule_error is null
+               and coalesce(next_reconcile_at, '-infinity') > '-infinity'
+             order by coalesce(next_reconcile_at, '-infinity') limit 1),
+           (select min(lease_until) from etl.etl_reconciles
+             where status in ('REQUESTED', 'RUNNING') and lease_until > clock_timestamp()),
            (select min(at) from (
                 select case status when 'RUN_REQUESTED' then retry_at else lease_until end as at from etl.etl_pipelines
                  where status in ('RUN_REQUESTED', 'RUNNING', 'PAUSE_REQUESTED')) active

@@ -75,6 +75,9 @@ pub(crate) struct PipelineConfig {
     /// How far the target may lag behind its source before somebody should look.
     #[schema(minimum = 1)]
     freshness_limit_seconds: Option<i64>,
+    /// When the target is compared with its source; written as `schedule_interval` is.
+    #[schema(example = "0 3 * * *")]
+    reconcile_schedule: Option<String>,
     /// How the source of a load is read.
     #[serde(default = "auto")]
     #[schema(value_type = words::ReadBy)]
@@ -120,6 +123,7 @@ impl PipelineConfig {
             delete_limit: self.delete_limit,
             reject_limit: self.reject_limit,
             freshness_limit_seconds: self.freshness_limit_seconds,
+            reconcile_schedule: self.reconcile_schedule,
             read: self.read,
             first_load: self.first_load,
             python_task: self.python_task,
@@ -153,6 +157,7 @@ impl From<Pipeline> for PipelineConfig {
             delete_limit: pipeline.delete_limit,
             reject_limit: pipeline.reject_limit,
             freshness_limit_seconds: pipeline.freshness_limit_seconds,
+            reconcile_schedule: pipeline.reconcile_schedule,
             read: pipeline.read,
             first_load: pipeline.first_load,
             python_task: pipeline.python_task,

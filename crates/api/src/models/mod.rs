@@ -7,6 +7,7 @@ mod key;
 mod pipeline;
 mod plan;
 mod preview;
+mod reconcile;
 mod reject;
 mod run;
 mod state;
@@ -26,6 +27,9 @@ pub(crate) use key::{Key, MOST_KEYS};
 pub(crate) use pipeline::{PipelineDetail, PipelineStatus, PipelineSummary, Reloaded};
 pub(crate) use plan::{Action, Applied, Configuration, FieldChange, NamedTarget, Order, Plan, PlannedChange};
 pub(crate) use preview::{Preview, PreviewQuestion};
+pub(crate) use reconcile::{
+    DeleteLimit, Difference, LastReconcile, Reconcile, ReconcileOrder, Repair, RepairAccepted, Standing,
+};
 pub(crate) use reject::{RejectOrder, Rejects, RejectsChanged, RetryAccepted};
 pub(crate) use run::{Batch, LogLine, Reason, Run, RunAccepted, RunDetail, RunMetrics, RunOrder};
 pub(crate) use state::{

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use vitrina_core::{Capture, FirstLoad, Mode, PipelineKind, ReadBy, Status};
 use vitrina_store::{PipelineListing, PipelineRecord};
 
-use super::{Run, Task, Watch, words};
+use super::{LastReconcile, Run, Task, Watch, words};
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PipelineSummary {
@@ -35,6 +35,12 @@ pub(crate) struct PipelineSummary {
     /// The newest run, open or closed.
     last_run: Option<Run>,
     freshness: Freshness,
+    /// The newest verdict on whether the target equals its source; null where it was never compared.
+    last_reconcile: Option<LastReconcile>,
+    /// When it is compared next by itself.
+    next_reconcile_at: Option<Timestamp>,
+    /// Why its `reconcile_schedule` says nothing.
+    reconcile_schedule_error: Option<String>,
     /// Grows with every change of the configuration; also the ETag.
     version: i64,
     created_at: Timestamp,
@@ -80,6 +86,9 @@ impl From<PipelineListing> for PipelineSummary {
             active_run: listed.run_id.map(|run| run.0),
             last_run: listed.last_run.map(Run::from),
             freshness,
+            last_reconcile: listed.last_verdict.map(LastReconcile::from),
+            next_reconcile_at: listed.next_reconcile_at,
+            reconcile_schedule_error: listed.reconcile_schedule_error,
             version: listed.version,
             created_at: listed.created_at,
             updated_at: listed.updated_at,
@@ -108,6 +117,7 @@ pub(crate) struct PipelineDetail {
     delete_limit: f64,
     reject_limit: i64,
     freshness_limit_seconds: Option<i64>,
+    reconcile_schedule: Option<String>,
     #[schema(value_type = words::ReadBy)]
     read: ReadBy,
     #[schema(value_type = words::FirstLoad)]
@@ -136,6 +146,7 @@ impl From<PipelineRecord> for PipelineDetail {
             delete_limit: config.delete_limit,
             reject_limit: config.reject_limit,
             freshness_limit_seconds: config.freshness_limit_seconds,
+            reconcile_schedule: config.reconcile_schedule,
             read: config.read,
             first_load: config.first_load,
             python_task: config.python_task,
@@ -177,6 +188,8 @@ pub(crate) struct PipelineStatus {
     /// The newest run, open or closed.
     last_run: Option<Run>,
     freshness: Freshness,
+    /// The newest verdict on whether the target equals its source; null where it was never compared.
+    last_reconcile: Option<LastReconcile>,
 }
 
 impl PipelineStatus {
@@ -184,7 +197,8 @@ impl PipelineStatus {
     pub(crate) fn etag(&self) -> String {
         let run = self.last_run.as_ref().map(Run::stage).unwrap_or_default();
         let flags = [self.enabled, self.cancel_requested, self.pending].map(u8::from);
-        format!("\"{}.{}{}{}.{run}\"", self.status, flags[0], flags[1], flags[2])
+        let verdict = self.last_reconcile.as_ref().map(LastReconcile::tag).unwrap_or_default();
+        format!("\"{}.{}{}{}.{run}{verdict}\"", self.status, flags[0], flags[1], flags[2])
     }
 }
 
@@ -206,6 +220,7 @@ impl From<&PipelineListing> for PipelineStatus {
             active_run: run().filter(open),
             last_run: run(),
             freshness: Freshness::new(listed.as_of, listed.lag_seconds, listed.freshness_limit_seconds),
+            last_reconcile: listed.last_verdict.clone().map(LastReconcile::from),
         }
     }
 }

@@ -5,13 +5,14 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 macro_rules! documented {
-    ($($name:ident),+) => { $(
+    ($($name:ident),+) => { documented!($($name = $name),+); };
+    ($($name:ident = $word:ident),+) => { $(
         #[derive(Debug)]
         pub(crate) struct $name;
 
         impl PartialSchema for $name {
             fn schema() -> RefOr<Schema> {
-                let words = vitrina_core::$name::ALL.iter().map(|word| word.as_str());
+                let words = vitrina_core::$word::ALL.iter().map(|word| word.as_str());
                 ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words)).into()
             }
         }
@@ -20,7 +21,23 @@ macro_rules! documented {
     )+ };
 }
 
-documented!(Capture, Decision, FirstLoad, Mode, OnActive, PipelineKind, ReadBy, RunStatus, Status);
+documented!(
+    Capture,
+    Decision,
+    DifferenceKind,
+    FirstLoad,
+    Mode,
+    OnActive,
+    PipelineKind,
+    ReadBy,
+    ReconcileStage,
+    ReconcileStatus,
+    ReconcileTrigger,
+    RunStatus,
+    Status
+);
+// Beside the other models these words alone say too little.
+documented!(ReconcileLevel = Level, ReconcileVerdict = Verdict);
 
 /// Any JSON.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Parameters of the query string. Unknown ones are errors: a filter or a dry run that is silently
 //! ignored does the wrong thing.
 
+mod differences;
 mod pages;
 
 use std::time::Duration;
@@ -17,9 +18,10 @@ use crate::error::{Error, Result};
 use crate::events::TOPICS;
 use crate::problem::Fault;
 
+pub(crate) use differences::{DifferenceSlice, DownloadFormat};
 pub(crate) use pages::{
-    Followed, Limit, NumberedSlice, PipelineSlice, RejectSlice, RunSlice, cursor_text, pipeline_cursor,
-    run_cursor,
+    Followed, Limit, NumberedSlice, PipelineSlice, ReconcileSlice, RejectSlice, RunSlice, cursor_text,
+    pipeline_cursor, run_cursor,
 };
 
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 use utoipa::IntoParams;
+use uuid::Uuid;
 use vitrina_core::{RunStatus, Status};
 use vitrina_store::{PipelineChoice, PipelineOrder, RejectChoice, RejectCursor, RunCursor};
 
@@ -138,6 +139,32 @@ pub(crate) fn run_cursor(cursor: &RunCursor) -> String {
     format!("{}~{}", cursor.requested_at, cursor.id)
 }
 
+/// Which page of reconciles.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReconcileSlice {
+    /// At most so many.
+    #[serde(default = "fifty")]
+    #[param(minimum = 1, maximum = 500)]
+    limit: u32,
+    /// `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
+impl ReconcileSlice {
+    pub(crate) fn rows(&self) -> Result<i64> {
+        up_to_500(self.limit)
+    }
+
+    pub(crate) fn before(&self) -> Result<Option<Uuid>> {
+        let read = |text: &String| {
+            text.parse().map_err(|_| invalid("cursor", "this is no next_cursor of reconciles"))
+        };
+        self.cursor.as_ref().map(read).transpose()
+    }
+}
+
 /// A page of a list whose rows have growing numbers.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -193,7 +220,7 @@ impl Followed {
     }
 }
 
-fn up_to_500(limit: u32) -> Result<i64> {
+pub(super) fn up_to_500(limit: u32) -> Result<i64> {
     match limit {
         1..=500 => Ok(i64::from(limit)),
         limit => Err(invalid("limit", &format!("limit is {limit}: 1 to 500"))),

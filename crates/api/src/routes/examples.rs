@@ -29,6 +29,7 @@ pub(super) fn body(operation: &str) -> Option<Value> {
             "incremental_id_key": "id",
             "schedule_interval": "5m",
             "freshness_limit_seconds": 900,
+            "reconcile_schedule": "0 3 * * *",
         })
     };
     let target = json!({"key": ["id"], "create_if_missing": true});
@@ -41,6 +42,7 @@ pub(super) fn body(operation: &str) -> Option<Value> {
         }
         "validate" => json!({"pipeline": pipeline(), "target": target}),
         "preview" => json!({"pipeline": pipeline()}),
+        "reconcile_pipeline" => json!({"level": "rows", "limit": 1000}),
         "run_pipeline" => json!({"mode": "full", "on_active": "after"}),
         "pause_pipeline" | "cancel_pipeline" => json!({"reason": "the source is being moved"}),
         "edit_pipeline_state" => json!({"position": {"done": {"bound": ["2024-05-01T00:00:00Z", "7"]}}}),

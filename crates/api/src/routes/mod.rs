@@ -12,6 +12,7 @@ mod examples;
 mod metrics;
 mod pipelines;
 mod preview;
+mod reconciles;
 mod rejects;
 mod requests;
 mod runs;
@@ -67,6 +68,14 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Operator, routes!(rejects::acknowledge)))  // POST   /pipelines/{p}/rejects/acknowledge
         .routes(needs(Operator, routes!(rejects::discard)))      // POST   /pipelines/{p}/rejects/discard
         .routes(needs(Operator, routes!(rejects::retry)))        // POST   /pipelines/{p}/rejects/retry
+        .routes(needs(Operator, routes!(reconciles::request)))   // POST   /pipelines/{p}/reconcile
+        .routes(needs(Viewer,   routes!(reconciles::standing)))  // GET    /pipelines/{p}/reconcile
+        .routes(needs(Viewer,   routes!(reconciles::of_pipeline))) // GET  /pipelines/{p}/reconciles?limit=&cursor=
+        .routes(needs(Viewer,   routes!(reconciles::list)))      // GET    /reconciles?limit=&cursor=
+        .routes(needs(Viewer,   routes!(reconciles::show)))      // GET    /reconciles/{id}?wait=
+        .routes(needs(Operator, routes!(reconciles::cancel)))    // POST   /reconciles/{id}/cancel
+        .routes(needs(Viewer,   routes!(reconciles::differences))) // GET  /reconciles/{id}/differences?kind=&format=&limit=&cursor=
+        .routes(needs(Operator, routes!(reconciles::repair)))    // POST   /reconciles/{id}/repair?dry_run=
         .routes(needs(Viewer,   routes!(runs::list)))            // GET    /runs?status=&limit=&cursor=
         .routes(needs(Viewer,   routes!(runs::show)))            // GET    /runs/{id}?wait=
         .routes(needs(Viewer,   routes!(runs::batches)))         // GET    /runs/{id}/batches?limit=&cursor=

@@ -2,8 +2,8 @@
 //! every scrape, so that a pipeline that is gone is gone from here too, whoever changed it.
 
 use metrics::{Unit, describe_gauge, gauge};
-use vitrina_core::Status;
-use vitrina_store::{Gauges, PipelineGauges, RunnerGauges};
+use vitrina_core::{Status, Verdict};
+use vitrina_store::{Gauges, LastVerdict, PipelineGauges, RunnerGauges};
 use vitrina_telemetry::Exposition;
 
 use crate::app::App;
@@ -29,6 +29,9 @@ fn describe() {
     describe_gauge!("vitrina_pipeline_status", "1 for the status the pipeline has, 0 for the others");
     describe_gauge!("vitrina_pipeline_enabled", "1 where the pipeline may run");
     describe_gauge!("vitrina_rejected_rows", "rejects that are open and that nobody has acknowledged");
+    describe_gauge!("vitrina_reconcile_differences", "rows that differ from the source by kind, as the last reconcile has found");
+    describe_gauge!("vitrina_reconcile_verdict", "1 for the verdict of the last reconcile, 0 for the others");
+    describe_gauge!("vitrina_reconcile_last_timestamp_seconds", Unit::Seconds, "when the last reconcile has come to its verdict");
     describe_gauge!("vitrina_runner_heartbeat_timestamp_seconds", Unit::Seconds, "when the meta-store last heard of the runner");
     describe_gauge!("vitrina_runner_active_runs", "runs that the runner executes, as of its heartbeat");
 }
@@ -53,6 +56,24 @@ fn show_pipeline(pipeline: &PipelineGauges) {
     }
     gauge!("vitrina_pipeline_enabled", "pipeline" => name()).set(f64::from(u8::from(pipeline.enabled)));
     gauge!("vitrina_rejected_rows", "pipeline" => name()).set(pipeline.rejected as f64);
+    if let Some(last) = &pipeline.verdict {
+        show_verdict(&pipeline.name, last);
+    }
+}
+
+fn show_verdict(pipeline: &str, last: &LastVerdict) {
+    let name = || pipeline.to_owned();
+    let figures = &last.figures;
+    let kinds = [("missing", figures.missing), ("extra", figures.extra), ("different", figures.different)];
+    for (kind, rows) in kinds {
+        gauge!("vitrina_reconcile_differences", "pipeline" => name(), "kind" => kind).set(rows as f64);
+    }
+    for verdict in Verdict::ALL {
+        let has = f64::from(u8::from(*verdict == last.verdict));
+        gauge!("vitrina_reconcile_verdict", "pipeline" => name(), "verdict" => verdict.as_str()).set(has);
+    }
+    let at = last.finished_at.as_millisecond() as f64 / 1000.0;
+    gauge!("vitrina_reconcile_last_timestamp_seconds", "pipeline" => name()).set(at);
 }
 
 fn show_runner(runner: &RunnerGauges) {

@@ -178,10 +178,8 @@ impl App {
 
     /// What a runner does first.
     pub(crate) async fn claim(&self) -> Claim {
-        let connections = vec!["source".to_owned(), "marts".to_owned()];
-        let runner = RunnerAbilities { name: "r1".to_owned(), connections, python_tasks: Vec::new() };
         let terms = vitrina_store::Terms::idle(Duration::from_secs(60));
-        self.store.claim(&runner, &terms).await.unwrap().expect("something to claim")
+        self.store.claim(&runner(), &terms).await.unwrap().expect("something to claim")
     }
 
     /// Claims a backfill by keys.
@@ -203,6 +201,11 @@ impl App {
         let claim = self.claim().await;
         self.store.fail(&claim.lease, "source.sql", "column x does not exist", false).await.unwrap();
     }
+}
+
+pub(crate) fn runner() -> RunnerAbilities {
+    let connections = vec!["source".to_owned(), "marts".to_owned()];
+    RunnerAbilities { name: "r1".to_owned(), connections, python_tasks: Vec::new() }
 }
 
 pub(crate) async fn send(request: RequestBuilder) -> Answer {

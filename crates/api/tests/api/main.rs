@@ -17,6 +17,7 @@ mod parameters;
 mod pipelines;
 mod plans;
 mod preview;
+mod reconciles;
 mod rejects;
 mod requests;
 mod runs;

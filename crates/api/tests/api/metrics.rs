@@ -1,9 +1,11 @@
 //! `/metrics`: pipelines and runners as the meta-store knows them, and calls by their templates.
 
 use reqwest::Method;
+use vitrina_core::Level;
 use vitrina_store::{Role, RunnerAbilities};
 
 use crate::app::App;
+use crate::reconciles::{found, three};
 
 impl App {
     async fn page(&self) -> String {
@@ -57,6 +59,26 @@ async fn the_page_shows_how_pipelines_and_runners_stand() {
     app.database.execute("delete from etl.etl_pipelines").await;
     let page = app.page().await;
     assert!(!page.contains("films") && !page.contains("r1"), "who is gone is gone: {page}");
+}
+
+#[tokio::test]
+async fn the_page_shows_the_last_verdict_on_every_target() {
+    let app = with_a_pipeline().await;
+    app.create_pipeline("genres").await;
+    assert!(!app.page().await.contains("vitrina_reconcile_"), "nothing was compared yet");
+    app.compare("films", Level::Rows, &three()).await;
+    let page = app.page().await;
+    for kind in ["missing", "extra", "different"] {
+        has(&page, &format!(r#"vitrina_reconcile_differences{{pipeline="films",kind="{kind}"}} 1"#));
+    }
+    has(&page, r#"vitrina_reconcile_verdict{pipeline="films",verdict="differs"} 1"#);
+    has(&page, r#"vitrina_reconcile_verdict{pipeline="films",verdict="equal"} 0"#);
+    has(&page, r#"vitrina_reconcile_last_timestamp_seconds{pipeline="films"} 1"#);
+    assert!(!page.contains(r#"vitrina_reconcile_verdict{pipeline="genres""#));
+    app.compare("films", Level::Hash, &found(vec![])).await;
+    let page = app.page().await;
+    has(&page, r#"vitrina_reconcile_differences{pipeline="films",kind="missing"} 0"#);
+    has(&page, r#"vitrina_reconcile_verdict{pipeline="films",verdict="equal"} 1"#);
 }
 
 #[tokio::test]

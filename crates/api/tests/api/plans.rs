@@ -176,7 +176,7 @@ async fn what_is_exported_changes_nothing_when_it_is_applied() {
             films(),
             {"name": "tail", "target_table": "analytics.plain", "source_query": QUERY, "mode": "incremental",
              "incremental_key": "modified", "incremental_id_key": "id", "schedule_interval": "CRON_TZ=Europe/Berlin 0 3 * * *",
-             "enabled": false, "delete_limit": 0.5, "reject_limit": 7, "freshness_limit_seconds": 900, "read": "keyset",
+             "enabled": false, "delete_limit": 0.5, "reject_limit": 7, "freshness_limit_seconds": 900, "reconcile_schedule": "1d", "read": "keyset",
              "watch": [{"table": "content.film_work", "key": ["id"]}], "change_key": ["id"], "late_window_seconds": 5},
             {"name": "planned", "target_table": "analytics.plain", "first_load": "staged", "batch_size": 5,
              "tasks": [{"order_index": 1, "task_type": "SQL", "body": QUERY, "target_table": "analytics.film_dim"}]},

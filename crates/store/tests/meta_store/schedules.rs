@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::task::JoinSet;
-use vitrina_core::{Event, OnActive, PipelineId, Status};
-use vitrina_store::RunRequest;
+use vitrina_core::{Event, Level, OnActive, Pipeline, PipelineId, ReconcileTrigger, Status};
+use vitrina_store::{ReconcileOrder, RunRequest};
 
-use crate::stage::Stage;
+use crate::stage::{LEASE, Stage, pipeline, runner};
 
 /// How many runs a pipeline has got by its schedule.
 async fn scheduled_runs(stage: &Stage, id: PipelineId) -> i64 {
@@ -268,4 +268,98 @@ async fn the_alarm_is_set_for_whatever_comes_first() {
     within(5..11).await;
     stage.make_due(id).await;
     assert!(stage.store.next_alarm().await.unwrap().unwrap() < Duration::from_secs(1), "it is late");
+}
+
+/// A pipeline that is compared by its own schedule.
+async fn compared_by(stage: &Stage, name: &str, schedule: &str) -> PipelineId {
+    let config = Pipeline { reconcile_schedule: Some(schedule.to_owned()), ..pipeline(name) };
+    stage.store.create_pipeline(&config).await.unwrap().config.id
+}
+
+async fn make_reconciles_due(stage: &Stage) {
+    stage.db.execute("update etl.etl_pipelines set next_reconcile_at = now() - interval '1 day'").await;
+}
+
+#[tokio::test]
+async fn a_due_reconcile_is_requested_once_by_any_number_of_runners() {
+    let stage = Stage::new().await;
+    for number in 0..30 {
+        compared_by(&stage, &format!("p{number}"), "1d").await;
+    }
+    make_reconciles_due(&stage).await;
+    let mut runners = JoinSet::new();
+    for _ in 0..6 {
+        let store = stage.store.clone();
+        runners.spawn(async move {
+            for _ in 0..3 {
+                assert_eq!(store.request_due().await.unwrap(), 0, "no run is due");
+            }
+        });
+    }
+    runners.join_all().await;
+    let asked = "select count(*) || ' ' || count(distinct pipeline_id) || ' ' || string_agg(distinct level || ' ' || trigger, ',')
+                   from etl.etl_reconciles";
+    assert_eq!(stage.db.value::<String>(asked).await, "30 30 hash schedule");
+    let runs: i64 = stage.db.value("select count(*) from etl.etl_runs").await;
+    assert_eq!(runs, 0, "nothing is run");
+}
+
+#[tokio::test]
+async fn a_scheduled_reconcile_waits_for_its_time_and_joins_one_that_is_open() {
+    let stage = Stage::new().await;
+    let id = compared_by(&stage, "films", "0 3 * * *").await;
+    assert_eq!(stage.store.request_due_reconciles().await.unwrap(), 0, "it is new");
+    assert!(stage.record(id).await.next_reconcile_at.is_some());
+    let alarm = stage.store.next_alarm().await.unwrap().expect("an alarm");
+    assert!(alarm <= Duration::from_secs(86_400), "{alarm:?}");
+    make_reconciles_due(&stage).await;
+    assert_eq!(stage.store.request_due_reconciles().await.unwrap(), 1);
+    make_reconciles_due(&stage).await;
+    assert_eq!(stage.store.request_due_reconciles().await.unwrap(), 0, "one is open");
+    assert_eq!(stage.db.value::<i64>("select count(*) from etl.etl_reconciles").await, 1);
+    assert!(stage.record(id).await.next_reconcile_at.is_some());
+}
+
+#[tokio::test]
+async fn a_disabled_pipeline_is_not_compared_by_itself() {
+    let stage = Stage::new().await;
+    let id = compared_by(&stage, "films", "1h").await;
+    stage.store.request_change(id, Event::Disable).await.unwrap();
+    make_reconciles_due(&stage).await;
+    assert_eq!(stage.store.request_due_reconciles().await.unwrap(), 0);
+    stage.store.request_change(id, Event::Enable).await.unwrap();
+    assert_eq!(
+        stage.store.request_due_reconciles().await.unwrap(),
+        0,
+        "it does not make up for what it missed"
+    );
+    assert!(stage.record(id).await.next_reconcile_at.is_some());
+}
+
+#[tokio::test]
+async fn a_reconcile_schedule_that_says_nothing_is_told_of_and_reviewed_by_the_next_release() {
+    let stage = Stage::new().await;
+    let id = compared_by(&stage, "films", "now and then").await;
+    stage.store.request_due().await.unwrap();
+    let error = stage.record(id).await.reconcile_schedule_error.expect("a reason");
+    assert!(error.contains("is no length of time"), "{error}");
+    assert_eq!(stage.store.next_alarm().await.unwrap(), None);
+    stage.store.review_schedules().await.unwrap();
+    assert_eq!(stage.record(id).await.reconcile_schedule_error, None, "it is looked at anew");
+    stage.db.execute("update etl.etl_pipelines set reconcile_schedule = '5m'").await;
+    stage.store.request_due().await.unwrap();
+    assert!(stage.record(id).await.next_reconcile_at.is_some());
+}
+
+#[tokio::test]
+async fn a_reconcile_whose_runner_falls_silent_is_worth_an_alarm() {
+    let stage = Stage::new().await;
+    let id = stage.create("films").await;
+    let order =
+        ReconcileOrder { level: Level::Hash, keep: 0, trigger: ReconcileTrigger::Manual, requested_by: None };
+    stage.store.request_reconcile(id, &order).await.unwrap();
+    assert_eq!(stage.store.next_alarm().await.unwrap(), None);
+    stage.store.take_reconcile(&runner("r"), LEASE).await.unwrap().unwrap();
+    let alarm = stage.store.next_alarm().await.unwrap().expect("an alarm");
+    assert!(alarm <= LEASE, "{alarm:?}");
 }

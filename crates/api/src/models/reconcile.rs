@@ -1,0 +1,335 @@
+//! Comparisons of targets with their sources: asked for, under way, and come to a verdict.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::de::{Deserializer, Error};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+use vitrina_core::{
+    Difference as Found, DifferenceKind, Figures, Level, ReconcileProgress, ReconcileStage, ReconcileStatus,
+    ReconcileTrigger, SideFigures, Verdict,
+};
+use vitrina_store::{KEPT, LastVerdict, MOST_DIFFERENCES, ReconcileRecord};
+
+use super::{RunAccepted, words};
+
+/// What POST …/reconcile takes; all of it may be left out.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReconcileOrder {
+    /// `count` compares how many rows there are and the ends of keys and cursor, `hash` checksums of all rows, `rows`
+    /// does the same and keeps the rows that differ.
+    #[serde(default = "hash")]
+    #[schema(value_type = words::ReconcileLevel, default = "hash")]
+    pub(crate) level: Level,
+    /// So many differences are kept at most.
+    #[serde(default = "kept", deserialize_with = "limit")]
+    #[schema(minimum = 0, maximum = 100_000, default = 10_000)]
+    pub(crate) limit: i32,
+}
+
+impl Default for ReconcileOrder {
+    fn default() -> Self {
+        Self { level: hash(), limit: kept() }
+    }
+}
+
+fn hash() -> Level {
+    Level::Hash
+}
+
+fn kept() -> i32 {
+    KEPT
+}
+
+fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
+    let limit = i32::deserialize(deserializer)?;
+    match (0..=MOST_DIFFERENCES).contains(&limit) {
+        true => Ok(limit),
+        false => Err(D::Error::custom(format!("limit is {limit}: 0 to {MOST_DIFFERENCES}"))),
+    }
+}
+
+/// A comparison of a target with its source.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Reconcile {
+    pub(crate) id: Uuid,
+    pipeline_id: Uuid,
+    pipeline: String,
+    #[schema(value_type = words::ReconcileLevel)]
+    level: Level,
+    /// So many differences are kept at most.
+    limit: i32,
+    #[schema(value_type = words::ReconcileTrigger)]
+    trigger: ReconcileTrigger,
+    requested_by: Option<String>,
+    #[schema(value_type = words::ReconcileStatus)]
+    status: ReconcileStatus,
+    cancel_requested: bool,
+    runner: Option<String>,
+    progress: Option<Progress>,
+    /// Null until it is DONE.
+    #[schema(value_type = Option<words::ReconcileVerdict>)]
+    verdict: Option<Verdict>,
+    figures: Option<ReconcileFigures>,
+    /// Speaks for the whole target; a proof of a repair does so only where everything that differed was repaired.
+    whole: bool,
+    /// The one whose repair it proves: it compares only the keys which that one has found.
+    repair_of: Option<Uuid>,
+    /// The run that repairs what that one has found, or the run that goes before it.
+    repair_run_id: Option<Uuid>,
+    /// Proves the newest repair of what this one has found.
+    proved_by: Option<Uuid>,
+    error_code: Option<String>,
+    error: Option<String>,
+    requested_at: Timestamp,
+    started_at: Option<Timestamp>,
+    finished_at: Option<Timestamp>,
+    duration_ms: Option<i64>,
+}
+
+impl From<ReconcileRecord> for Reconcile {
+    fn from(record: ReconcileRecord) -> Self {
+        let span = record.started_at.zip(record.finished_at);
+        let took = |(start, end): (Timestamp, Timestamp)| end.duration_since(start).as_millis();
+        Self {
+            id: record.id,
+            pipeline_id: record.pipeline_id.0,
+            pipeline: record.pipeline,
+            level: record.level,
+            limit: record.keep,
+            trigger: record.trigger,
+            requested_by: record.requested_by,
+            status: record.status,
+            cancel_requested: record.cancel_requested,
+            runner: record.runner,
+            progress: record.progress.map(Progress::from),
+            verdict: record.verdict,
+            figures: record.figures.map(ReconcileFigures::from),
+            whole: record.whole,
+            repair_of: record.repair_of,
+            repair_run_id: record.repair_run_id.map(|run| run.0),
+            proved_by: record.proved_by,
+            error_code: record.error_code,
+            error: record.error,
+            requested_at: record.requested_at,
+            started_at: record.started_at,
+            finished_at: record.finished_at,
+            duration_ms: span.map(took).and_then(|took| i64::try_from(took).ok()),
+        }
+    }
+}
+
+/// How far a comparison has come.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = ReconcileProgress)]
+pub(crate) struct Progress {
+    #[schema(value_type = words::ReconcileStage)]
+    stage: ReconcileStage,
+    done: u64,
+    total: u64,
+}
+
+impl From<ReconcileProgress> for Progress {
+    fn from(progress: ReconcileProgress) -> Self {
+        Self { stage: progress.stage, done: progress.done, total: progress.total }
+    }
+}
+
+/// What a comparison has counted.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct ReconcileFigures {
+    source: ReconcileSide,
+    target: ReconcileSide,
+    /// Ranges of keys whose checksums were compared, and how many of them differ.
+    ranges: u64,
+    differing_ranges: u64,
+    /// The source has them, the target does not.
+    missing: u64,
+    /// The target has them, the source does not.
+    extra: u64,
+    different: u64,
+    /// Differ because they have changed at the source since the checkpoint: the next run writes them.
+    in_flight: u64,
+    /// Differ because they were refused: they are among the rejects, and do not make the target differ.
+    rejected: u64,
+    /// More rows differ than were looked at one by one.
+    capped: bool,
+    /// Rows that were read one by one, beside the scan of either side.
+    rows_read: u64,
+}
+
+impl From<Figures> for ReconcileFigures {
+    fn from(figures: Figures) -> Self {
+        Self {
+            source: figures.source.into(),
+            target: figures.target.into(),
+            ranges: figures.ranges,
+            differing_ranges: figures.differing_ranges,
+            missing: figures.missing,
+            extra: figures.extra,
+            different: figures.different,
+            in_flight: figures.in_flight,
+            rejected: figures.rejected,
+            capped: figures.capped,
+            rows_read: figures.rows_read,
+        }
+    }
+}
+
+/// One side of a comparison.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct ReconcileSide {
+    rows: u64,
+    /// The smallest values of key and cursor, by column, as text.
+    min: BTreeMap<String, Option<String>>,
+    /// The greatest.
+    max: BTreeMap<String, Option<String>>,
+    /// When it was looked at, by its own clock.
+    as_of: Option<Timestamp>,
+}
+
+impl From<SideFigures> for ReconcileSide {
+    fn from(side: SideFigures) -> Self {
+        let SideFigures { rows, min, max, as_of } = side;
+        Self { rows, min, max, as_of }
+    }
+}
+
+/// The newest verdict on a whole target.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct LastReconcile {
+    /// Of the reconcile that has come to it.
+    id: Uuid,
+    #[schema(value_type = words::ReconcileLevel)]
+    level: Level,
+    #[schema(value_type = words::ReconcileVerdict)]
+    verdict: Verdict,
+    /// Rows that are missing, extra or different.
+    differences: u64,
+    missing: u64,
+    extra: u64,
+    different: u64,
+    in_flight: u64,
+    rejected: u64,
+    finished_at: Timestamp,
+}
+
+impl LastReconcile {
+    /// Changes with every verdict.
+    pub(super) fn tag(&self) -> String {
+        format!(".{}", self.id.simple())
+    }
+}
+
+impl From<LastVerdict> for LastReconcile {
+    fn from(last: LastVerdict) -> Self {
+        let LastVerdict { id, level, verdict, figures, finished_at } = last;
+        Self {
+            id,
+            level,
+            verdict,
+            differences: figures.differences(),
+            missing: figures.missing,
+            extra: figures.extra,
+            different: figures.different,
+            in_flight: figures.in_flight,
+            rejected: figures.rejected,
+            finished_at,
+        }
+    }
+}
+
+/// How a target stands against its source.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Standing {
+    /// The newest verdict on the whole target; null where it was never compared.
+    #[schema(value_type = Option<words::ReconcileVerdict>)]
+    verdict: Option<Verdict>,
+    /// The reconcile that has come to it.
+    reconcile: Option<Reconcile>,
+    links: StandingLinks,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StandingLinks {
+    /// POST here asks for a new verdict.
+    request: String,
+    /// All reconciles of the pipeline.
+    history: String,
+}
+
+impl Standing {
+    pub(crate) fn new(pipeline: Uuid, record: Option<ReconcileRecord>) -> Self {
+        let path = |end: &str| format!("/api/v1/pipelines/{pipeline}/{end}");
+        let links = StandingLinks { request: path("reconcile"), history: path("reconciles") };
+        let verdict = record.as_ref().and_then(|record| record.verdict);
+        Self { verdict, reconcile: record.map(Reconcile::from), links }
+    }
+}
+
+/// A row that differs.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Difference {
+    #[schema(value_type = words::DifferenceKind)]
+    pub(crate) kind: DifferenceKind,
+    /// The values of the target's key columns in Postgres text form.
+    #[schema(value_type = Vec<Option<String>>)]
+    pub(crate) key: Value,
+    /// The columns that differ, where both sides have the row.
+    pub(crate) columns: BTreeMap<String, Cells>,
+}
+
+/// The values of a column on both sides, as text.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Cells {
+    pub(crate) source: Option<String>,
+    pub(crate) target: Option<String>,
+}
+
+impl From<Found> for Difference {
+    fn from(found: Found) -> Self {
+        let cells = |cells: vitrina_core::Cells| Cells { source: cells.source, target: cells.target };
+        let columns = found.columns.into_iter().map(|(name, both)| (name, cells(both))).collect();
+        Self { kind: found.kind, key: found.key, columns }
+    }
+}
+
+/// What a repair would do, or does.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Repair {
+    /// Rows that are read again and written: those that are missing or different.
+    pub(crate) upserts: u64,
+    /// Rows that are deleted: those that only the target has, unless the source has them by then.
+    pub(crate) deletes: u64,
+    /// More rows differ than were kept: they stay as they are. Reconcile again afterwards.
+    pub(crate) more: bool,
+    pub(crate) delete_limit: DeleteLimit,
+}
+
+/// What the pipeline's `delete_limit` says to a repair.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DeleteLimit {
+    /// Highest share of the target that may be deleted.
+    pub(crate) limit: f64,
+    /// The share that the repair deletes.
+    pub(crate) share: f64,
+    /// Of so many rows, as the reconcile has counted them.
+    pub(crate) target_rows: u64,
+    /// Whether the repair may delete so much.
+    pub(crate) ok: bool,
+}
+
+/// The run that repairs, and the reconcile that proves it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RepairAccepted {
+    #[serde(flatten)]
+    pub(crate) run: RunAccepted,
+    /// Compares exactly these rows again when the run has ended.
+    pub(crate) proof_id: Uuid,
+    #[serde(flatten)]
+    pub(crate) repair: Repair,
+}
