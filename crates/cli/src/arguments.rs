@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backfill, changelog, completions, config, conn, demo, doctor, export, index, logs, mart, plan, preview,
-    rejects, roles, run, runners, runs, serve, state, status, token, up, validate,
+    backfill, changelog, completions, config, conn, demo, differences, doctor, export, index, logs, mart,
+    plan, preview, reconcile, reconciles, rejects, roles, run, runners, runs, serve, state, status, token,
+    up, validate,
 };
 use crate::output::Format;
 
@@ -61,6 +62,12 @@ pub(crate) enum Command {
     Index(index::Args),
     /// The log of changes in a source: what its owner applies, and who follows it
     Changelog(changelog::Args),
+    /// Is a target equal to its source? With --repair it is made so
+    Reconcile(reconcile::Args),
+    /// Comparisons of targets with their sources, newest first
+    Reconciles(reconciles::Args),
+    /// The rows that a comparison has found to differ
+    Differences(differences::Args),
     /// Rows of a pipeline that were refused: see them, let them pass, read them again, forget them
     Rejects(rejects::Args),
     /// Read rows again by their keys; the checkpoint stays where it is

@@ -55,7 +55,8 @@ impl Exit {
 }
 
 /// A name that was typed and that there is not.
-const NO_SUCH_THING: [&str; 3] = [client::NO_SUCH_PIPELINE, "runner.not_found", "connection.not_found"];
+const NO_SUCH_THING: [&str; 4] =
+    [client::NO_SUCH_PIPELINE, "runner.not_found", "connection.not_found", "reconcile.not_found"];
 
 fn of_client(error: &client::Error) -> Exit {
     match error {

@@ -30,6 +30,23 @@ pub(crate) fn print(text: &str) {
     let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
 }
 
+/// Passes data on to stdout as it comes; answers whether somebody still reads it.
+pub(crate) fn pass_on(bytes: &[u8]) -> bool {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).is_ok()
+}
+
+/// Asks whoever sits at the terminal.
+pub(crate) fn ask(question: &str) -> io::Result<bool> {
+    let mut stderr = io::stderr().lock();
+    write!(stderr, "{question} [y/N] ")?;
+    stderr.flush()?;
+    drop(stderr);
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 use uuid::Uuid;
+use vitrina_core::{Difference, DifferenceKind};
 
 use super::{Answer, Client, Error, PATIENCE, Result, documents::*};
 
@@ -128,6 +129,78 @@ impl Client {
 
     pub(crate) async fn retry_rejects(&self, pipeline: &str, choice: &RejectChoice) -> Result<Answer<Retry>> {
         self.ask(self.about(Method::POST, pipeline, &["rejects", "retry"])?.json(choice)).await
+    }
+
+    pub(crate) async fn reconcile(
+        &self,
+        pipeline: &str,
+        order: &ReconcileOrder,
+    ) -> Result<Answer<Reconcile>> {
+        self.ask(self.about(Method::POST, pipeline, &["reconcile"])?.json(order)).await
+    }
+
+    /// The last verdict.
+    pub(crate) async fn standing(&self, pipeline: &str) -> Result<Answer<Standing>> {
+        self.ask(self.about(Method::GET, pipeline, &["reconcile"])?).await
+    }
+
+    /// Of one pipeline or of all.
+    pub(crate) async fn reconciles(
+        &self,
+        pipeline: Option<&str>,
+        limit: u32,
+    ) -> Result<Answer<Page<Reconcile>>> {
+        let request = match pipeline {
+            Some(pipeline) => self.about(Method::GET, pipeline, &["reconciles"])?,
+            None => self.request(Method::GET, &["reconciles"]),
+        };
+        self.ask(request.query(&[("limit", limit)])).await
+    }
+
+    /// The reconcile when it has ended, or as it is after `wait_seconds`.
+    pub(crate) async fn follow_reconcile(&self, id: Uuid, wait_seconds: u64) -> Result<Answer<Reconcile>> {
+        let timeout = PATIENCE + Duration::from_secs(wait_seconds);
+        let request = self.about_reconcile(Method::GET, id, &[]).query(&[("wait", wait_seconds)]);
+        self.ask(request.timeout(timeout)).await
+    }
+
+    pub(crate) async fn cancel_reconcile(&self, id: Uuid) -> Result<Answer<Reconcile>> {
+        self.ask(self.about_reconcile(Method::POST, id, &["cancel"])).await
+    }
+
+    pub(crate) async fn differences(
+        &self,
+        id: Uuid,
+        kind: Option<DifferenceKind>,
+        limit: u32,
+    ) -> Result<Answer<Page<Difference>>> {
+        let request = self.about_reconcile(Method::GET, id, &["differences"]).query(&[("limit", limit)]);
+        self.ask(request.query(&kind.map(|kind| [("kind", kind)]))).await
+    }
+
+    /// All of them, passed on as they come.
+    pub(crate) async fn download_differences(
+        &self,
+        id: Uuid,
+        kind: Option<DifferenceKind>,
+        format: &str,
+        to: impl Fn(&[u8]) -> bool,
+    ) -> Result<()> {
+        let request = self.about_reconcile(Method::GET, id, &["differences"]).query(&[("format", format)]);
+        self.pass_on(request.query(&kind.map(|kind| [("kind", kind)])).timeout(LONG), to).await
+    }
+
+    /// What a repair would do.
+    pub(crate) async fn forecast_repair(&self, id: Uuid) -> Result<Answer<Repair>> {
+        self.ask(self.about_reconcile(Method::POST, id, &["repair"]).query(&[("dry_run", true)])).await
+    }
+
+    pub(crate) async fn repair(&self, id: Uuid) -> Result<Answer<Repairing>> {
+        self.ask(self.about_reconcile(Method::POST, id, &["repair"])).await
+    }
+
+    fn about_reconcile(&self, method: Method, id: Uuid, what: &[&str]) -> RequestBuilder {
+        self.request(method, &[&["reconciles", &id.to_string()], what].concat())
     }
 
     /// The run when it has ended, or as it is after `wait_seconds`.

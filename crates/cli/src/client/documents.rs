@@ -4,7 +4,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
-use vitrina_core::{CursorRange, Decision, Mode, OnActive, RunStatus, Status};
+use vitrina_core::{
+    CursorRange, Decision, Figures, Level, Mode, OnActive, ReconcileProgress, ReconcileStatus,
+    ReconcileTrigger, RunStatus, Status, Verdict as ReconcileVerdict,
+};
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Page<T> {
@@ -171,6 +174,17 @@ pub(crate) struct Pipeline {
     pub(crate) next_run_at: Option<Timestamp>,
     pub(crate) schedule_error: Option<String>,
     pub(crate) last_run: Option<Run>,
+    #[serde(default)]
+    pub(crate) last_reconcile: Option<LastReconcile>,
+}
+
+/// The newest verdict on a target.
+#[derive(Debug, Deserialize)]
+pub(crate) struct LastReconcile {
+    pub(crate) level: Level,
+    pub(crate) verdict: ReconcileVerdict,
+    pub(crate) differences: u64,
+    pub(crate) finished_at: Timestamp,
 }
 
 #[derive(Debug, Deserialize)]
@@ -185,6 +199,73 @@ pub(crate) struct PipelineStatus {
     pub(crate) next_run_at: Option<Timestamp>,
     pub(crate) schedule_error: Option<String>,
     pub(crate) last_run: Option<Run>,
+    #[serde(default)]
+    pub(crate) last_reconcile: Option<LastReconcile>,
+}
+
+/// What a reconcile is asked for with.
+#[derive(Debug, Serialize)]
+pub(crate) struct ReconcileOrder {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) level: Option<Level>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) limit: Option<u32>,
+}
+
+/// A comparison of a target with its source.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Reconcile {
+    pub(crate) id: Uuid,
+    pub(crate) pipeline: String,
+    pub(crate) level: Level,
+    pub(crate) trigger: ReconcileTrigger,
+    pub(crate) status: ReconcileStatus,
+    pub(crate) repair_of: Option<Uuid>,
+    pub(crate) progress: Option<ReconcileProgress>,
+    pub(crate) verdict: Option<ReconcileVerdict>,
+    pub(crate) figures: Option<Figures>,
+    pub(crate) error: Option<String>,
+    pub(crate) requested_at: Timestamp,
+    pub(crate) duration_ms: Option<u64>,
+}
+
+impl Reconcile {
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.status, ReconcileStatus::Requested | ReconcileStatus::Running)
+    }
+}
+
+/// How a target stands against its source.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Standing {
+    pub(crate) reconcile: Option<Reconcile>,
+}
+
+/// What a repair does.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Repair {
+    pub(crate) upserts: u64,
+    pub(crate) deletes: u64,
+    /// More rows differ than were kept.
+    pub(crate) more: bool,
+    pub(crate) delete_limit: DeleteLimit,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct DeleteLimit {
+    pub(crate) limit: f64,
+    pub(crate) target_rows: u64,
+    pub(crate) ok: bool,
+}
+
+/// The run that repairs, and the reconcile that proves it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Repairing {
+    #[serde(flatten)]
+    pub(crate) accepted: Accepted,
+    pub(crate) proof_id: Uuid,
+    #[serde(flatten)]
+    pub(crate) repair: Repair,
 }
 
 #[derive(Debug, Deserialize)]

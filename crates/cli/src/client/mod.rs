@@ -79,6 +79,7 @@ impl fmt::Display for Problem {
             _ if self.status == 401 => Some("set VITRINA_API_TOKEN to a token of this API"),
             _ if self.code == NO_SUCH_PIPELINE => Some("`vitrina status` lists them"),
             _ if self.code == "connection.not_found" => Some("`vitrina conn list` lists them"),
+            _ if self.code == "reconcile.not_found" => Some("`vitrina reconciles` lists them"),
             _ if self.code == "runner.not_found" => Some("`vitrina runners` lists them"),
             hint => hint,
         };
@@ -168,6 +169,25 @@ impl Client {
         let status = response.status();
         let body = response.bytes().await.map_err(unreachable)?;
         Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
+    }
+
+    /// Passes an answer on as it comes, until nobody takes it any more.
+    async fn pass_on(&self, request: RequestBuilder, to: impl Fn(&[u8]) -> bool) -> Result<()> {
+        let unreachable =
+            |error: reqwest::Error| Error::Unreachable { url: self.base.clone(), reason: reason(&error) };
+        let mut response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        if !status.is_success() {
+            let body = response.bytes().await.map_err(unreachable)?;
+            let document = serde_json::from_slice(&body).unwrap_or_default();
+            return Err(Error::Refused(self.read(status, document)?.known));
+        }
+        while let Some(bytes) = response.chunk().await.map_err(unreachable)? {
+            if !to(&bytes) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn read<T: DeserializeOwned>(&self, status: StatusCode, document: Value) -> Result<Answer<T>> {

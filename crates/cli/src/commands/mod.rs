@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod conn;
 pub(crate) mod demo;
+pub(crate) mod differences;
 pub(crate) mod doctor;
 pub(crate) mod export;
 mod health;
@@ -16,6 +17,8 @@ mod migrate;
 pub(crate) mod plan;
 pub(crate) mod preview;
 pub(crate) mod python;
+pub(crate) mod reconcile;
+pub(crate) mod reconciles;
 pub(crate) mod rejects;
 pub(crate) mod roles;
 pub(crate) mod run;
@@ -58,6 +61,9 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Index(args) => Box::pin(index::run(&args, &context)).await,
         Command::Mart(args) => Box::pin(mart::run(&args, &context)).await,
         Command::Backfill(args) => backfill::run(&args, &context).await,
+        Command::Reconcile(args) => Box::pin(reconcile::run(&args, &context)).await,
+        Command::Reconciles(args) => reconciles::run(&args, &context).await,
+        Command::Differences(args) => differences::run(&args, &context).await,
         Command::Rejects(args) => rejects::run(&args, &context).await,
         Command::Pause(args) => status::change(&args, "pause", &context).await,
         Command::Cancel(args) => status::change(&args, "cancel", &context).await,

@@ -1,6 +1,6 @@
 //! `vitrina plan`, `apply` and `diff`: what files would change, and then exactly that.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -107,15 +107,9 @@ fn consent() -> Result<()> {
         let message = "nobody is there to agree\nhint: look at `vitrina plan`, then add --yes or --plan-hash";
         return Err(Exit::Usage.fault(message));
     }
-    let mut stderr = io::stderr().lock();
-    write!(stderr, "apply this? [y/N] ")?;
-    stderr.flush()?;
-    drop(stderr);
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer)?;
-    match answer.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Exit::Failed.fault("nothing was applied\nhint: answer y to apply")),
+    match output::ask("apply this?")? {
+        true => Ok(()),
+        false => Err(Exit::Failed.fault("nothing was applied\nhint: answer y to apply")),
     }
 }
 

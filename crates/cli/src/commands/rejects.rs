@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use serde_json::Value;
 
 use crate::client::{Client, Reject, RejectChoice, RejectGroup, Rejects};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, Format, fitting, grouped, one_line, shell_word, time};
 
+use super::reconcile::text::key_text;
 use super::watch::{self, Asked};
 
 #[derive(Debug, clap::Args)]
@@ -132,13 +132,6 @@ fn row(reject: &Reject) -> [String; 5] {
     ]
 }
 
-/// As `vitrina backfill` takes it: the text alone where the key has one column, else the JSON list.
-fn key_text(key: &Value) -> String {
-    let alone = key.as_array().filter(|parts| parts.len() == 1).and_then(|parts| parts[0].as_str());
-    let plain = |text: &&str| !text.is_empty() && !text.starts_with('[') && !text.contains(char::is_control);
-    alone.filter(plain).map_or_else(|| key.to_string(), str::to_owned)
-}
-
 fn talk(args: &Args, rejects: &Rejects) {
     if rejects.items.is_empty() {
         return;
@@ -155,19 +148,4 @@ fn talk(args: &Args, rejects: &Rejects) {
          {command} --acknowledge     lets runs pass with them\n  \
          {command} --discard         forgets them"
     ));
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::key_text;
-
-    #[test]
-    fn a_key_is_shown_as_it_can_be_asked_for_again() {
-        assert_eq!(key_text(&json!(["7"])), "7");
-        for whole in [json!(["7", "en"]), json!([null]), json!([""]), json!(["[x"]), json!(["a\nb"])] {
-            assert_eq!(key_text(&whole), whole.to_string());
-        }
-    }
 }

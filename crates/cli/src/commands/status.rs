@@ -1,9 +1,9 @@
 //! `vitrina status`, and the four requests that answer with a status: pause, cancel, enable, disable.
 
 use anyhow::Result;
-use vitrina_core::Status;
+use vitrina_core::{Status, Verdict};
 
-use crate::client::{Pipeline as Listed, PipelineStatus, Run};
+use crate::client::{LastReconcile, Pipeline as Listed, PipelineStatus, Run};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, grouped, time};
@@ -50,10 +50,11 @@ fn listed(pipelines: &[Listed]) -> String {
             pipeline.mode.to_string(),
             pipeline.target.clone(),
             pipeline.last_run.as_ref().map_or_else(|| "never".to_owned(), summary),
+            pipeline.last_reconcile.as_ref().map_or_else(|| "-".to_owned(), verdict),
             next_run(pipeline),
         ]
     };
-    let header = ["pipeline", "status", "enabled", "mode", "target", "last run", "next run"];
+    let header = ["pipeline", "status", "enabled", "mode", "target", "last run", "verdict", "next run"];
     output::table(header, pipelines.iter().map(row))
 }
 
@@ -87,11 +88,27 @@ fn described(status: &PipelineStatus) -> String {
     if let Some(error) = &status.schedule_error {
         text.push_str(&format!("\nno next run: {error}"));
     }
+    if let Some(last) = &status.last_reconcile {
+        text.push_str(&format!(
+            "\nverdict: {}, by {} at {}",
+            verdict(last),
+            last.level,
+            time(last.finished_at)
+        ));
+    }
     let Some(run) = &status.last_run else { return text + "\nlast run: never" };
     text.push_str(&format!("\nlast run: {}", summary(run)));
     match &run.error {
         Some(error) => text + "\nerror: " + error,
         None => text,
+    }
+}
+
+/// `equal`, or by how many rows the target differs.
+fn verdict(last: &LastReconcile) -> String {
+    match last.verdict {
+        Verdict::Differs => format!("differs by {} rows", grouped(last.differences)),
+        verdict => verdict.to_string(),
     }
 }
 

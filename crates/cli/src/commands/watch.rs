@@ -40,7 +40,8 @@ pub(super) async fn follow(
     context: &Context,
 ) -> Result<Exit> {
     let shutdown = Shutdown::on_signals()?;
-    let Asked { pipeline, accepted: &Accepted { run_id: run, status, pending }, document } = *asked;
+    let Asked { pipeline, accepted, document } = *asked;
+    let &Accepted { run_id: run, status, pending } = accepted;
     if !args.watch {
         context.output.show(document, || match pending {
             true => format!("one more run waits for the end of run {run}"),
@@ -49,7 +50,7 @@ pub(super) async fn follow(
         return Ok(Exit::Done);
     }
     let patience = args.timeout.unwrap_or(Duration::MAX);
-    let watched = tokio::time::timeout(patience, watch(client, pipeline, run, pending));
+    let watched = tokio::time::timeout(patience, watch(client, pipeline, accepted));
     match shutdown.race(watched).await {
         Some(Ok(ended)) => conclude(pipeline, &ended?, context),
         Some(Err(_)) => Err(left(Exit::TimedOut, "the time is over", pipeline)),
@@ -66,7 +67,8 @@ fn left(exit: Exit, why: &str, pipeline: &str) -> anyhow::Error {
 }
 
 /// A request that waits for the end of another run becomes a run of its own then.
-async fn watch(client: &Client, pipeline: &str, run: Uuid, pending: bool) -> Result<Answer<Run>> {
+pub(super) async fn watch(client: &Client, pipeline: &str, accepted: &Accepted) -> Result<Answer<Run>> {
+    let &Accepted { run_id: run, pending, .. } = accepted;
     let ended = watch_run(client, run).await?;
     if !pending {
         return Ok(ended);
@@ -113,7 +115,18 @@ fn conclude(pipeline: &str, run: &Answer<Run>, context: &Context) -> Result<Exit
     }
 }
 
-fn concluded(run: &Run) -> String {
+/// A run that has not succeeded is an error, to whom needs what it does.
+pub(super) fn check(pipeline: &str, run: &Run) -> Result<()> {
+    match run.status {
+        RunStatus::Success => Ok(()),
+        RunStatus::Failed => Err(Exit::Failed.fault(failure(pipeline, run))),
+        status => Err(Exit::Failed.fault(format!(
+            "the run ended as {status}\nhint: `vitrina status {pipeline}` shows how it stands"
+        ))),
+    }
+}
+
+pub(super) fn concluded(run: &Run) -> String {
     let Run { id, status, rows_read, rows_written, rows_unchanged, rows_deleted, rows_rejected, .. } = run;
     let [read, written, unchanged] = [rows_read, rows_written, rows_unchanged].map(|rows| grouped(*rows));
     let [deleted, rejected] = [rows_deleted, rows_rejected].map(|rows| grouped(*rows));

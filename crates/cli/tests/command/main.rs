@@ -11,6 +11,7 @@ mod mart;
 mod meta_store;
 mod plain;
 mod python;
+mod reconciles;
 mod rejects;
 mod stand;
 mod state;
