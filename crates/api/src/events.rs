@@ -1,4 +1,4 @@
-//! What happens to runs, told to whoever listens. One task looks for all listeners, and only while there are some; what
+//! What happens to runs and reconciles, told to whoever listens. One task looks for all listeners, and only while there are some; what
 //! it tells are states, so that one told twice does no harm.
 
 use std::collections::{HashMap, VecDeque};
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
-use vitrina_core::{RunId, RunStatus};
-use vitrina_store::{BatchRecord, RunRecord, Store};
+use vitrina_core::{ReconcileProgress, ReconcileStatus, RunId, RunStatus};
+use vitrina_store::{BatchRecord, ReconcileRecord, RunRecord, Store};
 
-use crate::models::{Batch, Run};
+use crate::models::{Batch, Reconcile, Run};
 use crate::wakeups::Wakeups;
 
 /// At most four looks a second.
@@ -23,7 +23,14 @@ const MOST_BATCHES: i64 = 100;
 /// How long events are gathered for a listener that was cut off and may come back.
 const LINGER: Duration = Duration::from_secs(60);
 
-pub(crate) const TOPICS: [&str; 4] = ["run.status", "run.progress", "batch.done", "pipeline.freshness"];
+pub(crate) const TOPICS: [&str; 6] = [
+    "run.status",
+    "run.progress",
+    "batch.done",
+    "pipeline.freshness",
+    "reconcile.status",
+    "reconcile.progress",
+];
 
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
@@ -60,7 +67,7 @@ impl Events {
 /// A place to listen at, and the work behind it.
 pub(crate) fn hub(store: Store, wakeups: Wakeups) -> (Events, impl Future<Output = ()>) {
     let (sender, joins) = mpsc::unbounded_channel();
-    let hub = Hub { store, known: HashMap::new(), teller: Teller::new() };
+    let hub = Hub { store, known: HashMap::new(), reconciles: HashMap::new(), teller: Teller::new() };
     (Events(sender), hub.work(joins, wakeups))
 }
 
@@ -68,7 +75,16 @@ struct Hub {
     store: Store,
     /// What listeners know of runs; the last batch of each.
     known: HashMap<RunId, Known>,
+    reconciles: HashMap<Uuid, KnownReconcile>,
     teller: Teller,
+}
+
+/// What listeners know of a reconcile.
+#[derive(Debug, Clone, PartialEq)]
+struct KnownReconcile {
+    status: ReconcileStatus,
+    cancel_requested: bool,
+    progress: Option<ReconcileProgress>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -87,6 +103,7 @@ impl Hub {
             // Nobody has listened: what happened meanwhile is nobody's news, and no event can be gone on from.
             self.teller = Teller::new();
             self.known.clear();
+            self.reconciles.clear();
             self.look(false).await;
             self.teller.welcome(join);
             let mut heard = Instant::now();
@@ -110,12 +127,14 @@ impl Hub {
 
     /// A look that fails is made up for by the next one.
     async fn look(&mut self, tell: bool) {
-        let runs = match self.store.moving_runs().await {
-            Ok(runs) => runs,
-            Err(error) => {
-                return tracing::warn!(%error, "listeners hear nothing: the meta-store does not answer");
-            }
-        };
+        let (runs, reconciles) =
+            match tokio::try_join!(self.store.moving_runs(), self.store.moving_reconciles()) {
+                Ok(moving) => moving,
+                Err(error) => {
+                    return tracing::warn!(%error, "listeners hear nothing: the meta-store does not answer");
+                }
+            };
+        self.notice_reconciles(reconciles, tell);
         let mut seen = HashMap::with_capacity(runs.len());
         for run in runs {
             let before = self.known.get(&run.id).copied();
@@ -149,6 +168,25 @@ impl Hub {
             self.tell_status(run);
         }
         now
+    }
+
+    fn notice_reconciles(&mut self, records: Vec<ReconcileRecord>, tell: bool) {
+        let mut before = std::mem::take(&mut self.reconciles);
+        for record in records {
+            let ReconcileRecord { status, cancel_requested, .. } = record;
+            let now = KnownReconcile { status, cancel_requested, progress: record.progress.clone() };
+            let known = before.remove(&record.id);
+            let stage = |known: &KnownReconcile| (known.status, known.cancel_requested);
+            let topic = match known.as_ref() {
+                Some(known) if *known == now => None,
+                Some(known) if stage(known) == stage(&now) => Some("reconcile.progress"),
+                _ => Some("reconcile.status"),
+            };
+            self.reconciles.insert(record.id, now);
+            if let Some(topic) = topic.filter(|_| tell) {
+                self.teller.tell(topic, json!(Reconcile::from(record)));
+            }
+        }
     }
 
     fn tell_progress(&mut self, run: &RunRecord, batches: Vec<BatchRecord>) {

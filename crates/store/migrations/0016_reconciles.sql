@@ -16,7 +16,8 @@ create table etl.etl_reconciles (
     -- What it has to prove: only the keys that this one found are compared, once the run that repairs them has ended.
     repair_of uuid references etl.etl_reconciles on delete cascade,
     repair_run_id uuid references etl.etl_runs on delete set null,
-    -- Speaks for the whole target: all of it is compared, or all that such a comparison has found.
+    -- Speaks for the whole target: all of it is compared, or all that such a comparison has found. A count that finds nothing
+    -- does not speak against rows that were found to differ.
     whole boolean not null default true,
     status text not null default 'REQUESTED' check (status in ('REQUESTED', 'RUNNING', 'DONE', 'FAILED', 'CANCELLED')),
     cancel_requested boolean not null default false,
@@ -42,6 +43,7 @@ create index etl_reconciles_newest on etl.etl_reconciles (pipeline_id, requested
 create index etl_reconciles_verdicts on etl.etl_reconciles (pipeline_id, requested_at desc) where status = 'DONE' and whole;
 create index etl_reconciles_repairs on etl.etl_reconciles (repair_of) where repair_of is not null;
 create index etl_reconciles_repair_runs on etl.etl_reconciles (repair_run_id) where repair_run_id is not null;
+create index etl_reconciles_finished on etl.etl_reconciles (finished_at);
 create index etl_reconciles_open on etl.etl_reconciles (requested_at) where status in ('REQUESTED', 'RUNNING');
 create index etl_reconciles_proofs on etl.etl_reconciles (pipeline_id) where repair_of is not null and status = 'REQUESTED';
 

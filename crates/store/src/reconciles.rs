@@ -198,6 +198,18 @@ impl Store {
         Ok(document.map(serde_json::from_value).transpose()?)
     }
 
+    /// Those that are open, and those that have just ended.
+    pub async fn moving_reconciles(&self) -> Result<Vec<ReconcileRecord>> {
+        let sql = format!(
+            "select {AS_DOCUMENT} from etl.etl_reconciles c
+              where c.status in ('REQUESTED', 'RUNNING') or c.finished_at > clock_timestamp() - interval '10 seconds'
+              order by c.requested_at"
+        );
+        let documents: Vec<Value> =
+            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_all(&self.pool).await?;
+        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+    }
+
     /// In their order, behind number `after`.
     pub async fn differences(
         &self,
@@ -294,13 +306,18 @@ impl Store {
         cancelled.ok_or(Error::LeaseLost)
     }
 
-    /// All that it has found becomes visible at once.
+    /// All that it has found becomes visible at once. A count that finds nothing does not speak against rows that a closer
+    /// look has found to differ.
     pub async fn finish_reconcile(&self, taken: &TakenReconcile, findings: &Findings) -> Result<()> {
         let mut tx = self.pool.begin().await?;
         let done = sqlx::query(
-            "update etl.etl_reconciles
+            "update etl.etl_reconciles c
                 set status = 'DONE', verdict = $3, figures = $4, owner = null, lease_until = null, progress = null,
-                    finished_at = clock_timestamp()
+                    finished_at = clock_timestamp(),
+                    whole = whole and not (level = 'count' and $3 <> 'differs' and coalesce((
+                        select last.level <> 'count' and last.verdict = 'differs' from etl.etl_reconciles last
+                         where last.pipeline_id = c.pipeline_id and last.status = 'DONE' and last.whole
+                         order by last.requested_at desc limit 1), false))
               where id = $1 and owner = $2",
         )
         .bind(taken.id)

@@ -75,7 +75,8 @@ pub(crate) struct Reconcile {
     #[schema(value_type = Option<words::ReconcileVerdict>)]
     verdict: Option<Verdict>,
     figures: Option<ReconcileFigures>,
-    /// Speaks for the whole target; a proof of a repair does so only where everything that differed was repaired.
+    /// Speaks for the whole target, and may stand beside its pipeline. A proof of a repair does so only where everything
+    /// that differed was repaired, and a count not where a closer look has found rows that differ.
     whole: bool,
     /// The one whose repair it proves: it compares only the keys which that one has found.
     repair_of: Option<Uuid>,

@@ -113,7 +113,8 @@ fn ten() -> usize {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Topics {
-    /// Words of `run.status`, `run.progress`, `batch.done` and `pipeline.freshness`, separated by commas; left out, all.
+    /// Words of `run.status`, `run.progress`, `batch.done`, `pipeline.freshness`, `reconcile.status` and
+    /// `reconcile.progress`, separated by commas; left out, all.
     #[param(example = "run.status,run.progress")]
     topics: Option<String>,
 }

@@ -19,10 +19,10 @@ use crate::query::{Params, Topics};
 /// A token may be revoked while its owner listens.
 const LENGTH: Duration = Duration::from_secs(300);
 
-/// What happens to runs, as it happens
+/// What happens to runs and reconciles, as it happens
 ///
 /// Server-sent events: `run.status` and `run.progress` with the run, `batch.done` with a batch, `pipeline.freshness` when
-/// a pipeline has succeeded. An event is the state at that time; progress comes at most four times a second. Last-Event-ID
+/// a pipeline has succeeded, `reconcile.status` and `reconcile.progress` with the reconcile. An event is the state at that time; progress comes at most four times a second. Last-Event-ID
 /// goes on where a connection broke off, as it does every five minutes. `reset` says that events were missed: look at the state again.
 #[utoipa::path(get, path = "/events", tag = "runs", operation_id = "listen",
     params(Topics, ("last-event-id" = Option<String>, Header, description = "the id of the last event that was heard")),

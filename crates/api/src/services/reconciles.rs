@@ -76,6 +76,9 @@ pub(crate) async fn cancel(app: &App, actor: &Actor, id: Uuid) -> Result<Reconci
         return Err(Error::ReconcileEnded);
     }
     let after = app.store.cancel_reconcile(id).await?.ok_or_else(|| none(id))?;
+    if !after.cancel_requested {
+        return Err(Error::ReconcileEnded);
+    }
     let (was, is) = (json!({"status": before.status}), json!({"reconcile": id, "status": after.status}));
     app.audit(actor, "reconcile.cancel", after.pipeline_id, Some(was), Some(is)).await;
     Ok(after)

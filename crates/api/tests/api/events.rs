@@ -4,9 +4,10 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use reqwest::Method;
 use serde_json::{Value, json};
-use vitrina_core::{Checkpoint, Counts, Entry, Ledger, Outcome};
+use vitrina_core::{Checkpoint, Counts, Entry, Ledger, Outcome, ReconcileProgress, ReconcileStage};
 
-use crate::app::App;
+use crate::app::{App, runner};
+use crate::reconciles::found;
 
 struct Listener {
     bytes: BoxStream<'static, String>,
@@ -99,6 +100,26 @@ async fn a_listener_hears_a_run_from_its_request_to_its_end() {
     assert_eq!(listener.hears("run.status").await.data["status"], "SUCCESS");
     let fresh = listener.hears("pipeline.freshness").await;
     assert_eq!(fresh.data["pipeline"], "films");
+}
+
+#[tokio::test]
+async fn a_listener_hears_a_reconcile_from_its_request_to_its_verdict() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let path = "/events?topics=reconcile.status,reconcile.progress";
+    let mut listener = Listener::at(&app, path, None).await;
+    let asked = app.post("/pipelines/films/reconcile").await.assert(202).body["id"].clone();
+    let heard = listener.hears("reconcile.status").await.data;
+    assert_eq!((&heard["id"], &heard["status"]), (&asked, &json!("REQUESTED")));
+    let lease = std::time::Duration::from_secs(60);
+    let taken = app.store.take_reconcile(&runner(), lease).await.unwrap().unwrap();
+    assert_eq!(listener.hears("reconcile.status").await.data["status"], "RUNNING");
+    let progress = ReconcileProgress { stage: ReconcileStage::Ranges, done: 1, total: 2 };
+    app.store.keep_reconcile(&taken, lease, Some(&progress)).await.unwrap();
+    assert_eq!(listener.hears("reconcile.progress").await.data["progress"]["done"], 1);
+    app.store.finish_reconcile(&taken, &found(vec![])).await.unwrap();
+    let heard = listener.hears("reconcile.status").await.data;
+    assert_eq!((&heard["status"], &heard["verdict"]), (&json!("DONE"), &json!("equal")));
 }
 
 #[tokio::test]

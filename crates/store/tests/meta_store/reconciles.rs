@@ -269,7 +269,7 @@ async fn the_last_verdict_stands_beside_its_pipeline() {
     let stage = Stage::new().await;
     let (films, genres) = (stage.create("films").await, stage.create("genres").await);
     assert_eq!(stage.record(films).await.last_verdict, None);
-    stage.compare(films, Level::Rows, &three()).await;
+    stage.compare(films, Level::Count, &three()).await;
     let equal = stage.compare(films, Level::Count, &findings(vec![])).await;
     let failed = stage.ask(films, Level::Hash).await;
     let taken = stage.take().await.unwrap();
@@ -290,6 +290,21 @@ async fn the_last_verdict_stands_beside_its_pipeline() {
     let older = stage.store.reconciles(Some(films), Some(equal.id), 10).await.unwrap();
     assert_eq!(older.len(), 1);
     assert!(stage.store.reconciles(Some(genres), None, 10).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_count_that_finds_nothing_does_not_speak_against_rows_that_differ() {
+    let stage = Stage::new().await;
+    let films = stage.create("films").await;
+    stage.compare(films, Level::Count, &findings(vec![])).await;
+    let differs = stage.compare(films, Level::Hash, &three()).await;
+    let count = stage.compare(films, Level::Count, &findings(vec![])).await;
+    assert_eq!((count.verdict, count.whole), (Some(Verdict::Equal), false));
+    assert_eq!(stage.record(films).await.last_verdict.unwrap().id, differs.id);
+    let hash = stage.compare(films, Level::Hash, &findings(vec![])).await;
+    let count = stage.compare(films, Level::Count, &three()).await;
+    assert_eq!(stage.record(films).await.last_verdict.unwrap().id, count.id);
+    assert!(hash.whole && stage.compare(films, Level::Count, &findings(vec![])).await.whole);
 }
 
 #[tokio::test]
