@@ -70,7 +70,7 @@ fn variable(name: &str, default: &str) -> String {
 }
 
 impl Stand {
-    /// Pipelines with runs of every end, a reject, a target; answers what path parameters may name.
+    /// Pipelines with runs of every end, a reject, a target, reconciles; answers what path parameters may name.
     async fn seed(&self) -> Value {
         self.database.execute("alter table analytics.film_dim add check (id <> 7)").await;
         let query = "select id, title, modified from content.film_work";
@@ -103,8 +103,33 @@ impl Stand {
         let pipelines: Vec<String> =
             kept.into_iter().map(str::to_owned).chain(ids.into_iter().flatten().flatten()).collect();
         // What is deleted is not asked for.
-        json!({"p": pipelines, "id": runs, "c": ["source", "marts"], "t": ["analytics.film_dim"],
-               "delete_pipeline.p": doomed, "delete_target.t": ["analytics.film_doomed"]})
+        let mut known = json!({"p": pipelines, "id": runs, "c": ["source", "marts"], "t": ["analytics.film_dim"],
+                               "delete_pipeline.p": doomed, "delete_target.t": ["analytics.film_doomed"]});
+        let reconciles = self.seed_reconciles().await;
+        for call in ["get_reconcile", "cancel_reconcile", "list_differences", "repair_reconcile"] {
+            known[format!("{call}.id")] = json!(reconciles);
+        }
+        known
+    }
+
+    /// One that has found rows that differ, and one that no runner can take.
+    async fn seed_reconciles(&self) -> Vec<String> {
+        let done = r#"insert into etl.etl_reconciles (id, pipeline_id, level, keep, trigger, status, verdict, figures, finished_at)
+            select gen_random_uuid(), id, 'rows', 10, 'manual', 'DONE', 'differs',
+                   '{"source": {"rows": 9}, "target": {"rows": 9}, "ranges": 1, "differing_ranges": 1, "missing": 1, "extra": 1,
+                     "different": 1, "in_flight": 0, "rejected": 0, "capped": false, "rows_read": 9}', now()
+              from etl.etl_pipelines where name = 'film_dim'"#;
+        let differences = r#"insert into etl.etl_differences (reconcile_id, n, kind, key, columns)
+            select r.id, n, kind, jsonb_build_array(n::text), columns from etl.etl_reconciles r,
+                   (values (1, 'missing', '{}'::jsonb), (2, 'extra', '{}'), (3, 'different', '{"title": {"source": "a", "target": null}}'))
+                   d (n, kind, columns)"#;
+        let waiting = "insert into etl.etl_reconciles (id, pipeline_id, level, keep, trigger, connections_needed)
+            select gen_random_uuid(), id, 'hash', 10, 'manual', '{nobody}' from etl.etl_pipelines where name = 'film_failed'";
+        for statement in [done, differences, waiting] {
+            self.database.execute(statement).await;
+        }
+        let ids = self.database.texts("select id::text from etl.etl_reconciles").await;
+        ids.into_iter().flatten().flatten().collect()
     }
 
     async fn run_until(&self, name: &str, end: &str) -> String {
