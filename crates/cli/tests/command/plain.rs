@@ -122,7 +122,17 @@ fn what_cannot_be_a_name_in_a_url_is_an_unknown_pipeline(#[case] name: &str) {
 
 #[test]
 fn completions_are_a_script_of_the_shell() {
-    assert!(vitrina(&["completions", "bash"]).ends(0).contains("_vitrina"));
+    let script = vitrina(&["completions", "bash"]).ends(0);
+    assert!(script.contains("_vitrina") && script.contains("vitrina__subcmd__reconcile"), "{script}");
+}
+
+#[test]
+fn the_help_of_reconcile_shows_what_to_type() {
+    let help = vitrina(&["reconcile", "--help"]).ends(0);
+    let (_, examples) = help.split_once("Examples:").expect(&help);
+    for command in ["vitrina reconcile film_dim ", "--level rows ", "--repair --yes ", "--exit-code || "] {
+        assert!(examples.contains(command), "{command}: {help}");
+    }
 }
 
 #[rstest]
