@@ -251,3 +251,50 @@ async fn a_reconcile_can_be_left_and_cancelled_and_says_why_it_failed() {
     let unknown = stand.ask(&["reconciles", "--cancel", "00000000-0000-0000-0000-000000000000"]).refuses(2);
     assert!(unknown.contains("`vitrina reconciles` lists them"), "{unknown}");
 }
+
+#[tokio::test]
+async fn a_mart_is_compared_repaired_and_proved_from_the_command_line() {
+    let db = Database::fresh().await;
+    let on = |arguments: &[&str]| {
+        let all = vitrina(arguments).variable("VITRINA_DATABASE_URL", db.url());
+        all.variable("VITRINA_CONNECTIONS_CINEMA_URL", db.url())
+    };
+    on(&["migrate"]).ends(0);
+    db.execute(
+        "create schema content; create schema analytics;
+         create table content.film (id int primary key, title text);
+         create table analytics.film (id int primary key, title text);
+         insert into content.film select n, 'Film ' || n from generate_series(1, 500) n",
+    )
+    .await;
+    db.execute(FILMS).await;
+    let mut up = on(&["up", "--listen", "127.0.0.1:0"]).start();
+    let api = format!("http://{}", up.is_up());
+    let ask = |arguments: &[&str]| vitrina(arguments).variable("VITRINA_API_URL", &api);
+    ask(&["run", "films", "--watch"]).ends(0);
+    for level in ["count", "hash", "rows"] {
+        let said = ask(&["reconcile", "films", "--level", level, "--exit-code"]).ends(0);
+        assert!(said.contains("equal"), "{said}");
+    }
+    db.execute(
+        "delete from analytics.film where id = 7; insert into analytics.film values (9000, 'Nobody''s');
+         update analytics.film set title = 'Another' where id = 20",
+    )
+    .await;
+    let differs = ask(&["reconcile", "films", "--level", "rows", "--exit-code"]).output();
+    assert_eq!(differs.status.code(), Some(3), "{differs:?}");
+    let shown = text(&differs.stdout);
+    for part in ["missing", "extra", "different", "Another", "Film 20"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let told = ask(&["differences", "films", "--download", "ndjson"]).ends(0);
+    assert_eq!(told.lines().count(), 3, "{told}");
+    ask(&["reconcile", "films", "--repair", "--yes"]).ends(0);
+    let differ = "select count(*) from (table content.film except table analytics.film) a";
+    assert_eq!(
+        (db.value::<i64>(differ).await, db.value::<i64>("select count(*) from analytics.film").await),
+        (0, 500)
+    );
+    let status: Value = serde_json::from_str(&ask(&["status", "films", "-o", "json"]).ends(0)).unwrap();
+    assert_eq!(status["last_reconcile"]["verdict"], "equal", "{status}");
+}

@@ -146,9 +146,11 @@ fn hashed(values: Option<&Vec<Option<String>>>) -> u64 {
     hasher.finish()
 }
 
+/// The meta-store has no text with a NUL in it, and a document may have.
 fn shown(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
+    let shown = match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
-    }
+    };
+    shown.replace('\0', "\u{fffd}")
 }
