@@ -172,19 +172,22 @@ impl Pipeline {
         self.plan.target_override().unwrap_or(&self.target_table)
     }
 
-    /// The SQL to read with: the plan's reader, else `source_query`, else all of `source_table` (R-CFG-2).
+    /// The SQL to read with: the plan's reader (its table, where it has no body), else `source_query`, else all of `source_table` (R-CFG-2).
     pub fn reader_sql(&self) -> Option<String> {
-        if let Some(reader) = self.plan.reader() {
-            return Some(reader.body.clone());
-        }
-        let table = || filled(&self.source_table).map(|table| format!("select * from {table}"));
-        filled(&self.source_query).map(str::to_owned).or_else(table)
+        let (query, table) = match self.plan.reader() {
+            Some(reader) => {
+                (Some(reader.body.as_str()).filter(|body| !body.trim().is_empty()), &reader.source_table)
+            }
+            None => (filled(&self.source_query), &self.source_table),
+        };
+        let whole = || filled(table).map(|table| format!("select * from {table}"));
+        query.map(str::to_owned).or_else(whole)
     }
 
     /// The table that the rows of a query stand for, where the pipeline names it beside the query.
     pub fn driving_table(&self) -> Option<&str> {
         match self.plan.reader() {
-            Some(reader) => filled(&reader.source_table),
+            Some(reader) => filled(&reader.source_table).filter(|_| !reader.body.trim().is_empty()),
             None => filled(&self.source_query).and(filled(&self.source_table)),
         }
     }
@@ -219,6 +222,7 @@ impl Pipeline {
         let mut found = self.plan.violations(allowed);
         found.extend(self.name_violation());
         found.extend(self.source_violation());
+        found.extend(self.python_violations());
         found.extend(self.target_violation(allowed));
         found.extend(self.number_violations());
         found.extend(self.watch_violations());
@@ -240,16 +244,48 @@ impl Pipeline {
 
     fn source_violation(&self) -> Option<Violation> {
         match self.kind {
-            PipelineKind::Sql if self.reader_sql().is_none() => Some(Violation::new(
-                "pipeline.source",
-                "source_query",
-                "nothing to read: give source_query, source_table or a task plan",
-            )),
+            // What is wrong with a plan says the plan.
+            PipelineKind::Sql if self.plan.tasks.is_empty() && self.reader_sql().is_none() => {
+                Some(Violation::new(
+                    "pipeline.source",
+                    "source_query",
+                    "nothing to read: give source_query, source_table or a task plan",
+                ))
+            }
             PipelineKind::Python if filled(&self.python_task).is_none() && self.plan.tasks.is_empty() => {
                 Some(Violation::new("pipeline.python_task", "python_task", "type PYTHON needs python_task"))
             }
             _ => None,
         }
+    }
+
+    /// One way to name functions, and one reader: whichever of two were meant, the other would be left out or run as well.
+    fn python_violations(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        let mut say = |field: &str, message: &str| {
+            found.push(Violation::new("pipeline.python", field, message));
+        };
+        let (named, planned) = (filled(&self.python_task).is_some(), !self.plan.tasks.is_empty());
+        if named && planned {
+            say(
+                "python_task",
+                "beside a task plan there is no python_task: make it a step of the plan, or leave it out",
+            );
+        } else if named && self.kind == PipelineKind::Sql {
+            say("python_task", "python_task is for type PYTHON: change the type, or leave it out");
+        }
+        if self.source_type == "python" && planned {
+            say(
+                "source_type",
+                "a task plan reads with SQL: source_type python has python_task instead, or leave it out",
+            );
+        } else if self.source_type == "python" && self.kind == PipelineKind::Sql {
+            say(
+                "source_type",
+                "source_type python is for type PYTHON, with python_task, the name of a source",
+            );
+        }
+        found
     }
 
     fn target_violation(&self, allowed: &AllowedTargets) -> Option<Violation> {

@@ -37,6 +37,10 @@ fn a_sound_pipeline_has_no_violations(#[case] edit: Edit) {
 #[case("pipeline.source", "source_query", |p: &mut Pipeline| { p.source_query = None; p.source_table = Some(" ".into()) })]
 #[case("pipeline.python_task", "python_task", |p: &mut Pipeline| p.kind = PipelineKind::Python)]
 #[case("pipeline.python_task", "python_task", |p: &mut Pipeline| { p.kind = PipelineKind::Python; p.python_task = Some(" ".into()) })]
+#[case("pipeline.python", "python_task", |p: &mut Pipeline| p.python_task = Some("films".into()))]
+#[case("pipeline.python", "python_task", |p: &mut Pipeline| { p.kind = PipelineKind::Python; p.plan = plan("select 1"); p.python_task = Some("films".into()) })]
+#[case("pipeline.python", "source_type", |p: &mut Pipeline| { p.kind = PipelineKind::Python; p.plan = plan("select 1"); p.source_type = "python".into() })]
+#[case("pipeline.python", "source_type", |p: &mut Pipeline| p.source_type = "python".into())]
 #[case("target.name", "target_table", |p: &mut Pipeline| p.target_table = "film_dim".into())]
 #[case("target.not_allowed", "target_table", |p: &mut Pipeline| p.target_table = "content.film_work".into())]
 #[case("pipeline.batch_size", "batch_size", |p: &mut Pipeline| p.batch_size = 0)]
@@ -153,6 +157,24 @@ fn a_pipeline_reads_with(
     pipeline.source_table = table.map(str::to_owned);
     pipeline.plan = reader.map(plan).unwrap_or_default();
     assert_eq!(pipeline.reader_sql().as_deref(), sql);
+}
+
+/// R-META-2.
+#[test]
+fn a_reader_with_a_table_alone_reads_all_of_its_columns_and_beside_sql_it_names_the_driving_table() {
+    let mut pipeline = films();
+    pipeline.plan = plan("select 1");
+    pipeline.plan.tasks[0].source_table = Some("content.genre".into());
+    assert_eq!(
+        (pipeline.reader_sql().as_deref(), pipeline.driving_table()),
+        (Some("select 1"), Some("content.genre"))
+    );
+    pipeline.plan.tasks[0].body = " ".into();
+    assert_eq!(
+        (pipeline.reader_sql().as_deref(), pipeline.driving_table()),
+        (Some("select * from content.genre"), None)
+    );
+    assert_eq!(pipeline.violations(&AllowedTargets::default()), []);
 }
 
 #[test]

@@ -205,6 +205,7 @@ fn forget(payload: Value, connection: String) -> Request {
         pipeline: None,
         payload,
         connections: vec![connection],
+        python_tasks: Vec::new(),
         expires_in: Duration::from_secs(30 * 86_400),
         requested_by: "vitrina".to_owned(),
     }

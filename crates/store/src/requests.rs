@@ -23,6 +23,8 @@ pub struct Request {
     pub payload: Value,
     /// Only a runner that has these can answer.
     pub connections: Vec<String>,
+    /// The same of Python functions.
+    pub python_tasks: Vec<String>,
     /// After so long nobody wants to know any more.
     pub expires_in: Duration,
     pub requested_by: String,
@@ -63,7 +65,7 @@ const TAKE: &str = "
 with chosen as materialized (
     select id from etl.etl_requests
      where (status = 'REQUESTED' or (status = 'RUNNING' and lease_until < clock_timestamp()))
-       and expires_at > clock_timestamp() and connections_needed <@ $3
+       and expires_at > clock_timestamp() and connections_needed <@ $3 and tasks_needed <@ $5
      order by requested_at limit 1 for update skip locked)
 update etl.etl_requests r
    set status = 'RUNNING', owner = $1, runner = $2, lease_token = lease_token + 1,
@@ -98,6 +100,7 @@ impl Store {
             .bind(&runner.name)
             .bind(&runner.connections)
             .bind(lease.as_secs_f64())
+            .bind(&runner.python_tasks)
             .fetch_optional(&self.pool)
             .await?;
         Ok(taken.map(|(id, kind, payload)| TakenRequest { id, kind, payload, owner }))
@@ -159,8 +162,8 @@ impl Store {
 pub(crate) async fn leave(connection: &mut PgConnection, request: &Request) -> Result<Uuid> {
     let id = Uuid::now_v7();
     sqlx::query(
-        "insert into etl.etl_requests (id, kind, pipeline_id, payload, connections_needed, requested_by, expires_at)
-         values ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7 * interval '1 second')",
+        "insert into etl.etl_requests (id, kind, pipeline_id, payload, connections_needed, requested_by, expires_at, tasks_needed)
+         values ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7 * interval '1 second', $8)",
     )
     .bind(id)
     .bind(request.kind)
@@ -169,6 +172,7 @@ pub(crate) async fn leave(connection: &mut PgConnection, request: &Request) -> R
     .bind(&request.connections)
     .bind(&request.requested_by)
     .bind(request.expires_in.as_secs_f64())
+    .bind(&request.python_tasks)
     .execute(connection)
     .await?;
     Ok(id)

@@ -12,7 +12,8 @@ pub(crate) struct Task {
     #[serde(default)]
     #[schema(required)]
     task_type: String,
-    /// SQL text, or the name of a registered Python task.
+    /// SQL text, or the name of a registered Python task. A first step may leave it empty and name its `source_table`: it
+    /// reads all columns of that.
     #[serde(default)]
     #[schema(required)]
     body: String,

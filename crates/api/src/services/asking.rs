@@ -20,15 +20,18 @@ pub(super) struct Question {
     pub(super) pipeline: Option<PipelineId>,
     pub(super) payload: Value,
     pub(super) connections: Vec<String>,
+    pub(super) python_tasks: Vec<String>,
 }
 
 impl App {
     /// Asks, and waits for the answer. Where nobody can answer, that is said at once.
     pub(super) async fn ask(&self, actor: &Actor, question: Question) -> Result<Value> {
-        self.find_runner(&question.connections).await?;
-        let Question { kind, pipeline, payload, connections } = question;
+        self.find_runner(&question).await?;
+        let Question { kind, pipeline, payload, connections, python_tasks } = question;
         let requested_by = actor.name.clone();
-        let request = Request { kind, pipeline, payload, connections, expires_in: PATIENCE, requested_by };
+        let expires_in = PATIENCE;
+        let request =
+            Request { kind, pipeline, payload, connections, python_tasks, expires_in, requested_by };
         let mut watch = self.watch(PATIENCE);
         let id = self.store.ask(&request).await?;
         loop {
@@ -42,19 +45,23 @@ impl App {
         }
     }
 
-    async fn find_runner(&self, connections: &[String]) -> Result<()> {
+    async fn find_runner(&self, Question { connections, python_tasks, .. }: &Question) -> Result<()> {
         let runners = self.store.runners().await?;
+        let has_all = |needed: &[String], has: &[String]| needed.iter().all(|name| has.contains(name));
         let can = |runner: &vitrina_store::RunnerRecord| {
-            runner.alive && connections.iter().all(|needed| runner.connections.contains(needed))
+            has_all(connections, &runner.connections) && has_all(python_tasks, &runner.python_tasks)
         };
-        if runners.iter().any(can) {
-            return Ok(());
-        }
-        let lacks = match runners.iter().any(|runner| runner.alive) {
-            true => format!("that is alive has the connections {}", connections.join(", ")),
-            false => "is alive".to_owned(),
+        let mut alive = runners.iter().filter(|runner| runner.alive).peekable();
+        let lacks = match (alive.peek(), python_tasks.is_empty()) {
+            (None, _) => "is alive".to_owned(),
+            (_, true) => format!("that is alive has the connections {}", connections.join(", ")),
+            (_, false) => format!(
+                "that is alive has the connections {} and the Python tasks {}",
+                connections.join(", "),
+                python_tasks.join(", ")
+            ),
         };
-        Err(Error::NoRunner(lacks))
+        if alive.any(can) { Ok(()) } else { Err(Error::NoRunner(lacks)) }
     }
 }
 

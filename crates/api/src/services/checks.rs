@@ -270,7 +270,8 @@ async fn ask_runner(
     };
     let connections = vec![pipeline.source_connection.clone(), target.connection.clone()];
     let payload = json!({"pipeline": pipeline, "target": target});
-    let question = Question { kind: "inspect", pipeline: None, payload, connections };
+    let python_tasks = pipeline.python_tasks().into_iter().map(str::to_owned).collect();
+    let question = Question { kind: "inspect", pipeline: None, payload, connections, python_tasks };
     match app.ask(actor, question).await {
         Ok(answer) => {
             let inspection: Inspection = serde_json::from_value(answer)

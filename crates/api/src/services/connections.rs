@@ -46,6 +46,7 @@ pub(crate) async fn test(app: &App, actor: &Actor, name: &str) -> Result<Connect
         pipeline: None,
         payload: json!({"connection": name}),
         connections: vec![name.to_owned()],
+        python_tasks: Vec::new(),
     };
     let answer = app.ask(actor, question).await?;
     serde_json::from_value(answer).map_err(|_| Error::Internal("a test of a connection cannot be read"))

@@ -13,6 +13,7 @@ fn request(kind: &'static str, payload: Value) -> Request {
         pipeline: None,
         payload,
         connections: vec!["content".to_owned()],
+        python_tasks: Vec::new(),
         expires_in: Duration::from_secs(60),
         requested_by: "tester".to_owned(),
     }
@@ -196,4 +197,23 @@ async fn a_runner_takes_only_what_its_connections_can_answer() {
         ..Default::default()
     };
     assert!(stage.store.take_request(&poor, Duration::from_secs(9)).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_question_about_python_functions_waits_for_a_runner_that_has_them() {
+    let stage = Stage::with_films(1).await;
+    let about = vitrina_store::Request {
+        python_tasks: vec!["slug".to_owned()],
+        ..request("test_connection", json!({"connection": "content"}))
+    };
+    stage.store.ask(&about).await.unwrap();
+    let mut runner = RunnerAbilities {
+        name: "plain".to_owned(),
+        connections: vec!["content".to_owned()],
+        ..RunnerAbilities::default()
+    };
+    let lease = Duration::from_secs(30);
+    assert!(stage.store.take_request(&runner, lease).await.unwrap().is_none());
+    runner.python_tasks = vec!["slug".to_owned(), "other".to_owned()];
+    assert!(stage.store.take_request(&runner, lease).await.unwrap().is_some());
 }

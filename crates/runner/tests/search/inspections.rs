@@ -20,6 +20,7 @@ async fn inspected(shelf: &Shelf, id: PipelineId) -> Vec<(String, String)> {
         pipeline: None,
         payload: json!({"pipeline": pipeline, "target": target}),
         connections: vec!["content".to_owned(), "search".to_owned()],
+        python_tasks: Vec::new(),
         expires_in: Duration::from_secs(60),
         requested_by: "tester".to_owned(),
     };

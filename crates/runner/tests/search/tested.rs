@@ -95,6 +95,7 @@ async fn a_runner_answers_what_it_finds_at_a_search_connection() {
         pipeline: None,
         payload: json!({"connection": "search"}),
         connections: vec!["search".to_owned()],
+        python_tasks: Vec::new(),
         expires_in: std::time::Duration::from_secs(60),
         requested_by: "tester".to_owned(),
     };
