@@ -12,6 +12,8 @@ use crate::{Checkpoint, FirstLoad, Lease, Position, RunId};
 #[derive(Debug, Clone)]
 pub struct Batch {
     pub rows: RecordBatch,
+    /// There are no rows, and nobody knows which columns they would have had; those that are there are certain.
+    pub columns_unknown: bool,
     pub scope: Scope,
     pub rejected: Vec<Reject>,
     pub from: Position,

@@ -27,8 +27,11 @@ impl Distinct {
 pub(super) const CODE: &str = "row.duplicate_key";
 
 pub(super) fn distinct(rows: &RecordBatch, key: &[String], has_order: bool) -> Result<Distinct> {
-    let converted = convert(rows, key)?;
     let count = rows.num_rows();
+    if count < 2 {
+        return Ok(Distinct::all(rows));
+    }
+    let converted = convert(rows, key)?;
     let in_order = (1..count).all(|row| converted.row(row - 1) < converted.row(row));
     if in_order {
         return Ok(Distinct::all(rows));

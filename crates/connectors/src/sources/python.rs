@@ -74,7 +74,7 @@ impl Source for PythonSource {
                 self.finished = true;
                 let to = Position { done: json!({ "position": position }), pass: None };
                 let is_news = self.mode == Mode::Full || *from != to;
-                is_news.then(|| Ok(self.batch(self.nothing()?, from, to))).transpose()
+                is_news.then(|| self.end(from, to)).transpose()
             }
         }
     }
@@ -107,6 +107,7 @@ impl PythonSource {
         let rows_read = rows.num_rows() as u64;
         Batch {
             rows,
+            columns_unknown: false,
             scope,
             rejected: Vec::new(),
             from: from.clone(),
@@ -116,16 +117,21 @@ impl PythonSource {
         }
     }
 
-    /// The end of a pass brings no rows, but it has their columns.
-    fn nothing(&self) -> Result<RecordBatch> {
-        match (self.shape.clone().or_else(|| self.reading.declared()), self.mode) {
-            (Some(shape), _) => Ok(RecordBatch::new_empty(shape)),
-            (None, Mode::Incremental) => Ok(RecordBatch::new_empty(Arc::new(Schema::empty()))),
-            (None, Mode::Full) => Err(Error::fix(
+    /// The end of a pass brings no rows, but has their columns where anything has come since it was opened here.
+    fn end(&self, from: &Position, to: Position) -> Result<Batch> {
+        if let Some(shape) = self.shape.clone().or_else(|| self.reading.declared()) {
+            return Ok(self.batch(RecordBatch::new_empty(shape), from, to));
+        }
+        if self.mode == Mode::Full && from.pass.is_none() {
+            return Err(Error::fix(
                 "python.no_rows",
                 "the Python source has yielded nothing, and declares no columns",
             )
-            .hint("declare them, @source(output={\"id\": \"bigint\"}), if an empty target is what it means")),
+            .hint(
+                "declare them, @source(output={\"id\": \"bigint\"}), if an empty target is what it means",
+            ));
         }
+        let nothing = RecordBatch::new_empty(Arc::new(Schema::empty()));
+        Ok(Batch { columns_unknown: true, ..self.batch(nothing, from, to) })
     }
 }

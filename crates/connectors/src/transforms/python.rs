@@ -59,7 +59,8 @@ impl Transform for Steps {
             }
             if rows.num_rows() == 0 && !self.session.knows_columns(task) {
                 // Nothing is left for the functions behind it, and nobody knows which columns it would have had.
-                batch.rows = only(&batch.rows, &self.key)?;
+                batch.rows = certain(&batch, &self.key)?;
+                batch.columns_unknown = true;
                 return Ok(batch);
             }
             batch.rows = rows;
@@ -69,10 +70,15 @@ impl Transform for Steps {
     }
 }
 
-/// No rows, with the columns of the key: nothing else is certain of rows that are not there.
-fn only(given: &RecordBatch, key: &[String]) -> Result<RecordBatch> {
-    let places: Vec<usize> = key.iter().filter_map(|column| given.schema().index_of(column).ok()).collect();
-    let rows = given.slice(0, 0).project(&places);
+/// No rows, with the columns of the key and of the change key: nothing else is certain of rows that are not there.
+fn certain(given: &Batch, key: &[String]) -> Result<RecordBatch> {
+    let (rows, mut columns) = (&given.rows, key.to_vec());
+    if let Scope::Keys(scope) = &given.scope {
+        columns.extend(scope.schema().fields().iter().map(|field| field.name().clone()));
+    }
+    let is_certain = |place: &usize| columns.contains(rows.schema().field(*place).name());
+    let places: Vec<usize> = (0..rows.num_columns()).filter(is_certain).collect();
+    let rows = rows.slice(0, 0).project(&places);
     rows.map_err(|error| Error::bug("python.rows", error.to_string()))
 }
 

@@ -9,6 +9,7 @@ mod cursors;
 mod decisions;
 mod failures;
 mod full;
+mod functions;
 mod incremental;
 mod interruptions;
 mod loads;

@@ -1,16 +1,14 @@
 //! Task plans with real Python functions, from request to checkpoint.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use vitrina_core::{Mode, PipelineId, RunStatus, Status};
-use vitrina_python::{Python, PythonSettings};
-use vitrina_runner::{RunLog, Runner, RunnerSettings};
-use vitrina_store::RunRecord;
+use vitrina_core::{Mode, RunStatus, Status};
+use vitrina_python::PythonSettings;
+use vitrina_runner::{RunLog, Runner};
 
-use super::stage::{QUERY, Stage};
+use super::functions::{Functions, plan};
+use super::stage::Stage;
 
 const FUNCTIONS: &str = r#"
 import os, time
@@ -39,6 +37,26 @@ def only_key_and_title(row: dict) -> dict:
 @transform
 def nothing(rows: list[dict]) -> list[dict]:
     return []
+
+@transform
+def beyond_ten(rows: list[dict]) -> list[dict]:
+    return [row | {"length": row["id"] * 1.5} for row in rows if row["id"] > 10]
+
+def is_allowed():
+    return os.path.exists(os.path.join(os.path.dirname(__file__), "allowed"))
+
+@transform
+def up_to_ten(rows: list[dict]) -> list[dict]:
+    if rows and rows[0]["id"] > 10 and not is_allowed():
+        raise ValueError("not yet")
+    return [row for row in rows if row["id"] <= 10]
+
+@source
+def two(context: Context, position) -> Iterator[tuple[list[dict], Any]]:
+    if position is None:
+        yield [{"id": 1, "title": "One"}, {"id": 2, "title": "Two"}], 2
+    if not is_allowed():
+        raise ValueError("not yet")
 
 @transform
 def twice(row: dict) -> list[dict]:
@@ -90,57 +108,14 @@ def talks(rows: list[dict], context: Context) -> list[dict]:
     return rows
 "#;
 
-/// A module of functions, registered with a runner.
-pub(crate) struct Functions {
-    python: Arc<Python>,
-    _module: TempDir,
-}
-
 impl Functions {
     pub(crate) async fn new() -> Self {
-        Self::with(|_| ()).await
+        Self::of(FUNCTIONS).await
     }
 
-    pub(crate) async fn with(change: impl FnOnce(&mut PythonSettings)) -> Self {
-        let module = tempfile::tempdir().unwrap();
-        std::fs::write(module.path().join("functions.py"), FUNCTIONS).unwrap();
-        let mut settings = PythonSettings {
-            interpreter: vitrina_testbed::python(),
-            modules: vec!["functions".to_owned()],
-            path: vec![module.path().to_owned()],
-            variables: Vec::new(),
-            warm: 1,
-            deadline: Duration::from_secs(60),
-            memory_limit: 1 << 30,
-            batches_a_worker: 1000,
-        };
-        change(&mut settings);
-        Self { python: Python::start(settings).await.unwrap(), _module: module }
+    async fn with(change: impl FnOnce(&mut PythonSettings)) -> Self {
+        Self::changed(FUNCTIONS, change).await
     }
-
-    pub(crate) fn settings(&self, stage: &Stage) -> RunnerSettings {
-        RunnerSettings { python: Some(Arc::clone(&self.python)), ..stage.settings("pythonic") }
-    }
-
-    async fn run(&self, stage: &Stage, id: PipelineId) -> RunRecord {
-        let run = stage.request(id).await;
-        stage.work_off(self.settings(stage)).await;
-        stage.run_record(run).await
-    }
-
-    pub(crate) async fn succeed(&self, stage: &Stage, id: PipelineId) -> RunRecord {
-        let run = self.run(stage, id).await;
-        assert_eq!(run.status, RunStatus::Success, "{:?}", run.error);
-        run
-    }
-}
-
-/// The query, then these functions.
-pub(crate) fn plan(functions: &[&str]) -> Value {
-    let reader = json!({"order_index": 1, "task_type": "SQL", "body": QUERY});
-    let step = |(place, name): (usize, &&str)| json!({"order_index": place + 2, "task_type": "PYTHON", "body": name});
-    let steps: Vec<Value> = [reader].into_iter().chain(functions.iter().enumerate().map(step)).collect();
-    json!({"plan": steps, "source_query": "select nothing from nowhere"})
 }
 
 pub(crate) fn incremental(functions: &[&str]) -> Value {
@@ -164,6 +139,18 @@ async fn a_plan_reads_with_sql_goes_through_its_functions_in_order_and_wins_over
     assert_eq!(titles(&stage).await, ["film-1!", "film-2!", "film-3!"]);
     assert_eq!((run.rows_read, run.rows_written), (3, 3));
     assert_eq!(stage.count("analytics.film where rating is not null and modified is not null").await, 3);
+}
+
+/// R-META-2.
+#[tokio::test]
+async fn a_plan_that_names_a_table_and_no_query_reads_all_of_its_columns() {
+    let (stage, functions) = (Stage::with_films(3).await, Functions::new().await);
+    let mut changes = plan(&["slug"]);
+    changes["plan"][0]["body"] = json!("");
+    changes["plan"][0]["source_table"] = json!("content.film");
+    let id = stage.pipeline(changes).await;
+    functions.succeed(&stage, id).await;
+    assert_eq!(titles(&stage).await, ["film-1", "film-2", "film-3"]);
 }
 
 #[tokio::test]
@@ -247,6 +234,96 @@ async fn a_batch_of_which_a_function_leaves_nothing_is_no_failure() {
     stage.db.execute("delete from analytics.film where id = 4; update content.film set rating = 0, modified = now() where id = 3").await;
     functions.succeed(&stage, id).await;
     assert_eq!(stage.rejects().await, [("python.crowd".to_owned(), r#"["3"]"#.to_owned())]);
+}
+
+#[tokio::test]
+async fn a_load_whose_first_batches_come_out_empty_takes_the_columns_of_the_first_rows() {
+    let (stage, functions) = (Stage::with_films(25).await, Functions::new().await);
+    stage
+        .db
+        .execute("alter table analytics.film add length float8; insert into analytics.film (id) values (1)")
+        .await;
+    let mut changes = plan(&["beyond_ten"]);
+    changes["batch_size"] = json!(4);
+    changes["delete_limit"] = json!(1.0);
+    let id = stage.pipeline(changes).await;
+    functions.succeed(&stage, id).await;
+    assert_eq!(stage.count("analytics.film where length = id * 1.5 and title is not null").await, 15);
+    assert_eq!(stage.count("analytics.film").await, 15);
+}
+
+#[tokio::test]
+async fn a_load_that_is_gone_on_with_and_brings_nothing_more_is_merged() {
+    for first_load in ["staged", "direct"] {
+        let (stage, functions) = (Stage::with_films(25).await, Functions::new().await);
+        let mut changes = plan(&["up_to_ten"]);
+        changes["batch_size"] = json!(4);
+        changes["first_load"] = json!(first_load);
+        let id = stage.pipeline(changes).await;
+        assert_eq!(functions.run(&stage, id).await.error_code.as_deref(), Some("python.exception"));
+        functions.allow();
+        functions.succeed(&stage, id).await;
+        assert_eq!(stage.count("analytics.film where title is not null and rating is not null").await, 10);
+    }
+}
+
+#[tokio::test]
+async fn a_mart_behind_functions_is_created_with_the_columns_of_the_first_rows() {
+    for first_load in ["staged", "direct"] {
+        let (stage, functions) = (Stage::with_films(25).await, Functions::new().await);
+        stage
+            .db
+            .execute("insert into etl.etl_targets (name, key, create_if_missing) values ('analytics.made', '{id}', true)")
+            .await;
+        let mut changes = plan(&["beyond_ten"]);
+        changes["batch_size"] = json!(4);
+        changes["first_load"] = json!(first_load);
+        changes["target_table"] = json!("analytics.made");
+        let id = stage.pipeline(changes).await;
+        functions.succeed(&stage, id).await;
+        assert_eq!(stage.count("analytics.made where length = id * 1.5").await, 15);
+        let types =
+            "select string_agg(format_type(atttypid, atttypmod), ', ' order by attname) from pg_attribute
+                      where attrelid = 'analytics.made'::regclass and attnum > 0";
+        let types: String = stage.db.value(types).await;
+        assert_eq!(types, "integer, double precision, timestamp with time zone, numeric(3,1), text");
+        functions.succeed(&stage, id).await;
+    }
+}
+
+#[tokio::test]
+async fn increments_into_a_mart_to_come_pass_by_what_functions_drop() {
+    let (stage, functions) = (Stage::with_films(5).await, Functions::new().await);
+    stage
+        .db
+        .execute("insert into etl.etl_targets (name, key, create_if_missing) values ('analytics.made', '{id}', true)")
+        .await;
+    let mut changes = incremental(&["beyond_ten"]);
+    changes["target_table"] = json!("analytics.made");
+    let id = stage.pipeline(changes).await;
+    let run = functions.succeed(&stage, id).await;
+    assert_eq!((run.rows_read, run.rows_written), (5, 0));
+    stage.add_films(11, 12).await;
+    functions.succeed(&stage, id).await;
+    assert_eq!(stage.count("analytics.made").await, 2);
+    stage.db.execute("update content.film set id = 6, modified = now() where id = 11").await;
+    functions.succeed(&stage, id).await;
+}
+
+#[tokio::test]
+async fn a_python_source_that_had_yielded_all_it_has_just_ends() {
+    let (stage, functions) = (Stage::with_films(0).await, Functions::new().await);
+    for mode in [Mode::Full, Mode::Incremental] {
+        let mut changes = from_python(mode);
+        changes["python_task"] = json!("two");
+        changes["name"] = json!(mode.to_string());
+        let id = stage.pipeline(changes).await;
+        functions.forbid();
+        assert_eq!(functions.run(&stage, id).await.error_code.as_deref(), Some("python.exception"));
+        functions.allow();
+        functions.succeed(&stage, id).await;
+        assert_eq!(titles(&stage).await, ["One", "Two"], "{mode}");
+    }
 }
 
 #[tokio::test]

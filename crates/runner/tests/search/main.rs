@@ -8,6 +8,10 @@ mod compared;
 #[allow(dead_code)] // the verbs of marts
 mod stage;
 
+#[path = "../pipelines/functions.rs"]
+#[allow(dead_code)] // the verbs of marts
+mod functions;
+
 mod documents;
 mod fences;
 mod heirs;
@@ -15,6 +19,7 @@ mod inspections;
 mod lines;
 mod loads;
 mod newer;
+mod python;
 mod reconciles;
 mod refusals;
 mod rollbacks;

@@ -2,6 +2,7 @@
 
 use arrow_schema::{Field, Schema};
 use vitrina_core::{Error, Result, Target, TargetName};
+use vitrina_pgcopy::Kind;
 
 use super::mart::{Mart, quoted};
 use super::shape::Shape;
@@ -18,8 +19,28 @@ pub(super) fn column_type(field: &Field) -> String {
     let oid: Option<u32> = metadata.get("pg_oid").and_then(|oid| oid.parse().ok());
     match metadata.get("pg_type") {
         Some(declared) if oid.is_some_and(|oid| oid < FIRST_USER_OID) => declared.clone(),
-        _ => "text".to_owned(),
+        // What a function has made may have no type of Postgres yet.
+        None => Kind::of_field(field).map_or("text", Kind::postgres_type).to_owned(),
+        Some(_) => "text".to_owned(),
     }
+}
+
+/// Makes a mart that is not there.
+pub(super) async fn mart(
+    session: &Session,
+    name: &TargetName,
+    target: &Target,
+    schema: &Schema,
+) -> Result<Mart> {
+    let statement = statement(name, target, schema)?;
+    tracing::info!(target = %name, statement, "the mart does not exist and is created");
+    supply(session, name, &[statement]).await?;
+    Mart::describe(session, name, target).await?.ok_or_else(|| no_table(name))
+}
+
+pub(super) fn no_key(name: &TargetName) -> Error {
+    Error::fix("sink.create_key", format!("{name} cannot be created without a key"))
+        .hint("name the key's columns in the target")
 }
 
 pub(super) fn no_table(name: &TargetName) -> Error {
@@ -31,8 +52,7 @@ pub(super) fn no_table(name: &TargetName) -> Error {
 /// The statement that makes the mart.
 pub(super) fn statement(name: &TargetName, target: &Target, schema: &Schema) -> Result<String> {
     if target.key.is_empty() {
-        return Err(Error::fix("sink.create_key", format!("{name} cannot be created without a key"))
-            .hint("name the key's columns in the target"));
+        return Err(no_key(name));
     }
     if let Some(missing) = target.key.iter().find(|key| schema.field_with_name(key).is_err()) {
         return Err(Error::fix(

@@ -13,6 +13,7 @@ use vitrina_core::{
 
 use super::PostgresSink;
 use super::put::{Care, Way};
+use super::shape::Shape;
 use super::statements::{self, Find, STAGE};
 use super::trouble::{Tried, Trouble};
 use crate::connection::Session;
@@ -24,11 +25,24 @@ pub(super) struct Loads {
     pipeline: PipelineId,
     /// What is to be told of the staging in the message that commits the batch.
     pub(super) told: String,
+    /// The load whose staging has rows: before the first of them nobody knows its columns, and there is none.
+    staged: Option<Uuid>,
 }
 
 impl Loads {
     pub(super) fn new(pipeline: PipelineId) -> Self {
-        Self { pipeline, told: String::new() }
+        Self { pipeline, told: String::new(), staged: None }
+    }
+
+    pub(super) fn has_staging(&self, load: Load) -> bool {
+        self.staged == Some(load.id)
+    }
+
+    pub(super) fn committed(&mut self, batch: &Batch, checkpoint: &Checkpoint) {
+        let staged = checkpoint.load.filter(|load| load.path == LoadPath::Staged);
+        if let Some(load) = staged.filter(|_| batch.rows.num_rows() > 0) {
+            self.staged = Some(load.id);
+        }
     }
 
     pub(super) fn table(&self, load: Uuid) -> String {
@@ -125,12 +139,18 @@ impl PostgresSink {
                 if begins {
                     self.begin_staging(load).await?;
                 }
+                if batch.rows.num_rows() > 0 && !self.loads.has_staging(load) {
+                    self.require_staging(load).await?;
+                }
                 Step::Staged(load)
             }
         })
     }
 
     async fn is_empty(&self) -> Result<bool> {
+        if self.mart.is_to_come {
+            return Ok(true);
+        }
         let sql = format!("select not exists (select from {})", self.mart.table);
         let row =
             self.session.client.query_one(&sql, &[]).await.map_err(|error| self.session.explain(error))?;
@@ -139,7 +159,19 @@ impl PostgresSink {
 
     async fn begin_staging(&mut self, load: Load) -> Result<()> {
         self.loads.clear(&self.session).await?;
+        let (load, pipeline) = (id(load.id), literal(&self.loads.pipeline.to_string()));
+        let told = format!(
+            "insert into vitrina.loads (load, pipeline, position, rows) values ({load}, {pipeline}, '{{}}', 0)"
+        );
+        self.session.run(&told).await
+    }
+
+    /// Made for the first rows, with their columns.
+    async fn require_staging(&mut self, load: Load) -> Result<()> {
         let table = self.loads.table(load.id);
+        if self.exists(&table).await? {
+            return Ok(());
+        }
         let create =
             |with_checks| Ok(statements::create_load(&self.mart, self.shape()?, &table, with_checks));
         self.session.run("savepoint staging").await?;
@@ -147,11 +179,11 @@ impl PostgresSink {
             // A check over the whole row cannot be copied: the merge will hold it.
             self.session.run(&format!("rollback to staging; {}", create(false)?)).await?;
         }
-        let (load, pipeline) = (id(load.id), literal(&self.loads.pipeline.to_string()));
-        let told = format!(
-            "insert into vitrina.loads (load, pipeline, position, rows) values ({load}, {pipeline}, '{{}}', 0)"
-        );
-        self.session.run(&told).await
+        Ok(())
+    }
+
+    async fn exists(&self, table: &str) -> Result<bool> {
+        Ok(self.figure(&format!("select count(to_regclass({}))", literal(table))).await? > 0)
     }
 
     /// The only batch of its load: merged from the temporary table it was copied to.
@@ -210,6 +242,7 @@ impl PostgresSink {
         if batch.ends_pass() {
             let staged = self.recorded(load).await? + added;
             self.require_all(&table, staged).await?;
+            self.require_shape(&table).await?;
             self.merge_load(&table, staged, commit, care, outcome).await?;
             return Ok(self.loads.clear(&self.session).await?);
         }
@@ -233,7 +266,7 @@ impl PostgresSink {
         outcome: &mut Outcome,
     ) -> Tried<()> {
         if staged == 0 {
-            self.refuse_empty_source().await?;
+            return Ok(self.refuse_empty_source().await?);
         }
         self.require_columns(table).await?;
         self.session.run(&format!("analyze {table}; set local work_mem = '64MB'")).await?;
@@ -261,9 +294,27 @@ impl PostgresSink {
             .hint("have all batches return the same columns, and run with checkpoint `reset`"))
     }
 
+    /// A load that was gone on with and has brought nothing more is merged with the columns that it has gathered.
+    async fn require_shape(&mut self, table: &str) -> Result<()> {
+        if self.shape.is_some() || !self.exists(table).await? {
+            return Ok(());
+        }
+        let sql = format!(
+            "select attname::text from pg_attribute where attrelid = {}::regclass and attnum > 0 and not attisdropped",
+            literal(table)
+        );
+        let rows = self.session.client.query(&sql, &[]).await.map_err(|error| self.session.explain(error))?;
+        let names: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        self.shape = Some(Shape::gathered(&self.mart, &names)?);
+        Ok(())
+    }
+
     /// What the staging holds must be what was recorded: a merge of less would delete good rows.
     async fn require_all(&self, table: &str, staged: u64) -> Result<()> {
-        let found = self.figure(&format!("select count(*) from {table}")).await?;
+        let found = match self.exists(table).await? {
+            true => self.figure(&format!("select count(*) from {table}")).await?,
+            false => 0,
+        };
         if found == staged {
             return Ok(());
         }

@@ -36,6 +36,8 @@ pub(super) struct Mart {
     /// Rows of partitions cannot tell whether they are new.
     pub(super) partitioned: bool,
     pub(super) touch_column: Option<String>,
+    /// It is made when the first rows tell its columns.
+    pub(super) is_to_come: bool,
 }
 
 #[derive(Clone)]
@@ -66,11 +68,29 @@ impl Mart {
             equals: equalities(session, schema, &key).await?,
             partitioned: is_partitioned(session, schema, table).await?,
             touch_column: target.touch_column.clone(),
+            is_to_come: false,
         };
         if let Some(touch) = &mart.touch_column {
             mart.column(touch, "touch_column")?;
         }
         Ok(Some(mart))
+    }
+
+    /// One that is not there yet, by what its target declares.
+    pub(super) fn to_come(name: &TargetName, target: &Target) -> Result<Self> {
+        if target.key.is_empty() {
+            return Err(super::create::no_key(name));
+        }
+        Ok(Self {
+            name: name.clone(),
+            table: quoted(name)?,
+            columns: Vec::new(),
+            key: target.key.clone(),
+            equals: Vec::new(),
+            partitioned: false,
+            touch_column: target.touch_column.clone(),
+            is_to_come: true,
+        })
     }
 
     /// How a key column is compared.

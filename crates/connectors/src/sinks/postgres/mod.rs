@@ -23,7 +23,7 @@ use async_trait::async_trait;
 use tokio_postgres::Statement;
 use vitrina_core::{
     Batch, Checkpoint, Commit, Destination, Error, Lease, LoadPath, Outcome, Result, Scope, Sink, State,
-    TargetName, Written,
+    Target, TargetName, Written,
 };
 
 use super::duplicates::{self, Distinct};
@@ -63,6 +63,7 @@ impl Kind for Postgres {
             passed: Passed::default(),
             copies: HashMap::new(),
             clock: Clock::of(&session).await?,
+            target: order.target.clone(),
             session,
             mart,
             fence,
@@ -109,17 +110,17 @@ async fn mart(session: &Session, name: &TargetName, order: &Order<'_>) -> Result
     if let Some(mart) = Mart::describe(session, name, order.target).await? {
         return Ok(mart);
     }
-    let Some(schema) = order.schema.filter(|_| order.target.create_if_missing) else {
-        return Err(create::no_table(name));
-    };
-    let statement = create::statement(name, order.target, schema)?;
-    tracing::info!(target = %name, statement, "the mart does not exist and is created");
-    create::supply(session, name, &[statement]).await?;
-    Mart::describe(session, name, order.target).await?.ok_or_else(|| create::no_table(name))
+    match order.schema {
+        _ if !order.target.create_if_missing => Err(create::no_table(name)),
+        Some(schema) => create::mart(session, name, order.target, schema).await,
+        // Its columns show with the first rows.
+        None => Mart::to_come(name, order.target),
+    }
 }
 
 struct PostgresSink {
     session: Session,
+    target: Target,
     mart: Mart,
     fence: Fence,
     /// Made for the columns of the rows; a batch with other columns makes it anew.
@@ -152,7 +153,7 @@ impl Sink for PostgresSink {
     }
 
     async fn write(&mut self, batch: &Batch, commit: &Commit) -> Result<Written> {
-        self.take_shape(&batch.rows.schema(), batch.rows.num_rows() > 0).await?;
+        self.heed_columns(batch).await?;
         let quick = self.transact(batch, commit, Care::Batch).await;
         let written = match quick {
             Err(Trouble::Row(_)) => {
@@ -177,6 +178,19 @@ impl Sink for PostgresSink {
 }
 
 impl PostgresSink {
+    /// A batch without rows may not know their columns: those of the batches before count, if there were any.
+    async fn heed_columns(&mut self, batch: &Batch) -> Result<()> {
+        let (schema, has_rows) = (batch.rows.schema(), batch.rows.num_rows() > 0);
+        if self.mart.is_to_come && has_rows {
+            let name = self.mart.name.clone();
+            self.mart = create::mart(&self.session, &name, &self.target, &schema).await?;
+        }
+        match batch.columns_unknown || self.mart.is_to_come {
+            true => Ok(()),
+            false => self.take_shape(&schema, has_rows).await,
+        }
+    }
+
     /// Checks the columns of the rows against the mart, and has the server check the statements.
     async fn take_shape(&mut self, schema: &Schema, has_rows: bool) -> Result<()> {
         if self.shape.as_ref().is_some_and(|shape| shape.fields == *schema.fields()) {
@@ -228,6 +242,7 @@ impl PostgresSink {
         let last = std::mem::take(&mut self.loads.told);
         let committed = self.fence.commit(&self.session, &last, commit, &checkpoint, &outcome).await?;
         self.refused.committed(&outcome);
+        self.loads.committed(batch, &checkpoint);
         if batch.to.is_none() {
             self.passed.deleted += outcome.counts.deleted;
         }
@@ -247,7 +262,10 @@ impl PostgresSink {
         outcome: &mut Outcome,
     ) -> Tried<Checkpoint> {
         let staged = self.put_distinct(batch, &Way::Stage, care, outcome).await?;
-        let removed = self.reject_duplicates(STAGE, care, outcome).await?;
+        let removed = match staged {
+            0 => 0,
+            _ => self.reject_duplicates(STAGE, care, outcome).await?,
+        };
         outcome.closed = self.refused.closed_by(batch, &self.mart.key, outcome)?;
         self.delete_scope(batch, commit, outcome).await?;
         if staged > removed {
@@ -273,6 +291,9 @@ impl PostgresSink {
         care: Care,
         outcome: &mut Outcome,
     ) -> Tried<u64> {
+        if batch.rows.num_rows() == 0 {
+            return Ok(0);
+        }
         let distinct = self.distinct(batch)?;
         outcome.counts.unchanged += distinct.replaced;
         outcome.rejects.extend(distinct.rejected);
@@ -296,14 +317,15 @@ impl PostgresSink {
     async fn delete_scope(&mut self, batch: &Batch, commit: &Commit, outcome: &mut Outcome) -> Tried<()> {
         let Scope::Keys(keys) = &batch.scope else { return Ok(()) };
         let scope = self.scope_keys(batch, keys)?;
-        if scope.is_empty() {
+        if scope.is_empty() || self.mart.is_to_come {
             return Ok(());
         }
         let columns: Vec<String> = keys.schema().fields().iter().map(|field| field.name().clone()).collect();
         self.fill_keys(statements::SCOPE, &columns, &scope).await?;
         let names: Vec<&str> = columns.iter().map(String::as_str).collect();
-        let shape = self.shape()?;
-        let delete = [false, true].map(|sparing| statements::delete_keys(&self.mart, shape, &names, sparing));
+        // Without rows nothing has come back.
+        let came = self.shape.as_ref().filter(|_| batch.rows.num_rows() > 0);
+        let delete = [false, true].map(|sparing| statements::delete_keys(&self.mart, came, &names, sparing));
         self.delete(delete, commit, outcome).await
     }
 

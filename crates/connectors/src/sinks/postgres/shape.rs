@@ -46,6 +46,21 @@ impl Shape {
         Ok(shape)
     }
 
+    /// Of rows that lie in a table with these columns of the mart, and its types.
+    pub(super) fn gathered(mart: &Mart, names: &[String]) -> Result<Self> {
+        let written = |name: &String| {
+            let column = mart.column(name, "column of the load")?.clone();
+            Ok(WrittenColumn { staged_type: column.full_type.clone(), native: true, plain: false, column })
+        };
+        let field = |name: &String| Field::new(name, arrow_schema::DataType::Utf8, true);
+        let shape = Self {
+            fields: names.iter().map(field).collect(),
+            written: names.iter().map(written).collect::<Result<_>>()?,
+        };
+        shape.require_key(mart)?;
+        Ok(shape)
+    }
+
     /// COPY may go straight into a table with the mart's types.
     pub(super) fn is_native(&self) -> bool {
         self.written.iter().all(|written| written.native)

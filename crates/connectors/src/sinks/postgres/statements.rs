@@ -158,7 +158,7 @@ pub(super) fn delete_missing(mart: &Mart, shape: &Shape, loaded: &str, refused: 
 }
 
 /// Rows of the mart whose change key is in the scope and whose key is not in the batch.
-pub(super) fn delete_keys(mart: &Mart, shape: &Shape, scope: &[&str], refused: bool) -> String {
+pub(super) fn delete_keys(mart: &Mart, came: Option<&Shape>, scope: &[&str], refused: bool) -> String {
     let in_scope = |name: &&str| {
         let column = identifier(name);
         match mart.is_key(name) {
@@ -167,12 +167,12 @@ pub(super) fn delete_keys(mart: &Mart, shape: &Shape, scope: &[&str], refused: b
         }
     };
     let in_scope = scope.iter().map(in_scope).collect::<Vec<_>>().join(" and ");
-    let same = same_key(mart, shape, "s", "t");
     let kept = not_refused(mart, refused);
-    format!(
-        "delete from {} t using {SCOPE} c where {in_scope} and not exists (select from {STAGE} s where {same}){kept}",
-        mart.table
-    )
+    let left = came.map(|shape| {
+        let same = same_key(mart, shape, "s", "t");
+        format!(" and not exists (select from {STAGE} s where {same})")
+    });
+    format!("delete from {} t using {SCOPE} c where {in_scope}{}{kept}", mart.table, left.unwrap_or_default())
 }
 
 fn not_refused(mart: &Mart, refused: bool) -> String {

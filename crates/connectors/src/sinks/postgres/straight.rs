@@ -20,6 +20,7 @@ impl PostgresSink {
         let Some(load) = under_way(batch, commit) else { return Ok(None) };
         let way = match load.path {
             LoadPath::Direct => Way::Mart,
+            LoadPath::Staged if !self.loads.has_staging(load) => return Ok(None),
             LoadPath::Staged => Way::Load(self.loads.table(load.id)),
         };
         let Some(rows) = self.plain_rows(batch, &way)? else { return Ok(None) };

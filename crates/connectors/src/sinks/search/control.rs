@@ -36,6 +36,9 @@ pub(super) struct Control {
     /// The run that goes back, or has gone back last.
     #[serde(default)]
     pub(super) back: Option<Back>,
+    /// What its pipeline writes of documents that others write to as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) fields: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

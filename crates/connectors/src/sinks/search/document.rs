@@ -49,24 +49,6 @@ impl<'a> Documents<'a> {
         out.push(b'}');
         Ok(())
     }
-
-    /// Every field without a value: what becomes of a row that has gone, where others own fields as well.
-    pub(super) fn write_nulls(&self, spared: &[String], out: &mut Vec<u8>) {
-        out.push(b'{');
-        let mut first = true;
-        for (label, _) in &self.fields {
-            let label = label.strip_prefix(b",").unwrap_or(label);
-            if spared.iter().any(|field| label == [b"\"", field.as_bytes(), b"\":"].concat()) {
-                continue;
-            }
-            if !std::mem::take(&mut first) {
-                out.push(b',');
-            }
-            out.extend_from_slice(label);
-            out.extend_from_slice(b"null");
-        }
-        out.push(b'}');
-    }
 }
 
 fn unknown_type(column: &str) -> Error {

@@ -80,22 +80,45 @@ impl SearchSink {
             None if begins => Load::begin(LoadPath::Staged),
             None => return Err(lost("this load was begun without an index of its own")),
         };
-        if begins {
-            self.begin_load(load).await?;
-        }
         outcome.load = Some(load.id);
         outcome.close_others = batch.ends_pass();
+        if self.made != Some(load.id) {
+            if batch.columns_unknown {
+                return self.write_nothing(batch, load, commit, outcome).await;
+            }
+            self.begin_load(load).await?;
+        }
         let index = self.names.physical(load.id);
         let door = self.names.load_door(self.fence()?.held.control.token, load.id);
         let (rows, ids) = self.distinct(batch, outcome)?;
         let route = Route { door: &door, index: &index, version: versions::draw(commit.lease.token)? };
-        self.send_load(&route, &rows, &ids, outcome).await?;
+        if !ids.is_empty() {
+            self.send_load(&route, &rows, &ids, outcome).await?;
+        }
         load.rows += outcome.counts.written();
         self.unload(&route, batch, &rows, &ids, outcome).await?;
         self.hold_rejects(commit, outcome).await?;
         if batch.ends_pass() {
             let counted = matches!(batch.scope, Scope::Load { .. });
             self.finish_load(load, counted, &route, commit, outcome).await?;
+        }
+        let to = batch.to.clone().ok_or_else(|| Error::bug("sink.load", "a load leads nowhere"))?;
+        let mut checkpoint = commit.from.advance(commit.run, to, 0, None);
+        checkpoint.load = (!batch.ends_pass()).then_some(load);
+        Ok(checkpoint)
+    }
+
+    /// Nothing has come that an index could be made for.
+    async fn write_nothing(
+        &mut self,
+        batch: &Batch,
+        load: Load,
+        commit: &Commit,
+        outcome: &mut Outcome,
+    ) -> Result<Checkpoint> {
+        self.hold_rejects(commit, outcome).await?;
+        if batch.ends_pass() {
+            self.refuse_to_empty().await?;
         }
         let to = batch.to.clone().ok_or_else(|| Error::bug("sink.load", "a load leads nowhere"))?;
         let mut checkpoint = commit.from.advance(commit.run, to, 0, None);
@@ -140,7 +163,7 @@ impl SearchSink {
         let mut gone = self.in_scope(scope, &batch.rows.schema(), route.index).await?;
         let spared: HashSet<&String> = ids.iter().collect();
         gone.retain(|id| !spared.contains(id));
-        let shipped = self.ship(route, self.deletes(rows, gone, route.version)?, rows).await?;
+        let shipped = self.ship(route, self.deletes(gone, route.version)?, rows).await?;
         outcome.counts.bytes += shipped.counts.bytes;
         Ok(())
     }
@@ -176,8 +199,9 @@ impl SearchSink {
         body["aliases"] = json!({&door: {"is_hidden": true}});
         control::create(&self.client, &index, &body).await?;
         let alone = indexes::require_alone(&self.client, &index, |alias| alias == door).await;
-        if alone.is_err() {
-            indexes::delete(&self.client, &index).await?;
+        match alone {
+            Ok(()) => self.made = Some(load.id),
+            Err(_) => indexes::delete(&self.client, &index).await?,
         }
         alone
     }

@@ -74,6 +74,7 @@ impl Kind for Search {
             refused: Refused::default(),
             passed: Passed::default(),
             mapping: None,
+            made: None,
             live: None,
             moved: false,
             fence: None,
@@ -155,6 +156,8 @@ struct SearchSink {
     passed: Passed,
     /// Made for the columns of the rows.
     mapping: Option<(Schema, Value)>,
+    /// The load whose index is there: it is made when the columns of its rows are known.
+    made: Option<Uuid>,
     /// The index that readers see.
     live: Option<String>,
     /// It is not the one that this pipeline has written.
@@ -185,6 +188,7 @@ impl Sink for SearchSink {
         self.live = standing.live(&self.names).cloned();
         self.heed_control(&fence);
         let state = self.vouch(state).await?;
+        self.made = staged(&state.checkpoint).map(|load| load.id);
         let doors = self.doors(fence.held.control.token, &state);
         if takeover || !doors.iter().all(|(door, index)| standing.has_door(door, index)) {
             fence.open(&doors).await?;
@@ -195,8 +199,11 @@ impl Sink for SearchSink {
     }
 
     async fn write(&mut self, batch: &Batch, commit: &Commit) -> Result<Written> {
-        self.take_shape(&batch.rows.schema())?;
+        if !batch.columns_unknown {
+            self.take_shape(&batch.rows.schema())?;
+        }
         self.fence_mut()?.begin_writing().await?;
+        self.note_fields().await?;
         match self.written(batch, commit).await {
             Err(error) if error.code == "rejects.limit" => Err(self.settle(commit).await),
             other => other,
@@ -231,6 +238,7 @@ impl SearchSink {
             previous: None,
             writer: None,
             back: None,
+            fields: Vec::new(),
         };
         let held = controls.read_or_create(&first).await?;
         let control = &held.control;
@@ -309,6 +317,22 @@ impl SearchSink {
         mapping::check_columns(&self.target, &mapping, schema)?;
         self.mapping = Some((schema.clone(), mapping));
         Ok(())
+    }
+
+    /// Whoever writes to this index next, knowing no columns yet, has to know which fields of a document are its own.
+    async fn note_fields(&mut self) -> Result<()> {
+        let Some((schema, _)) = self.mapping.as_ref().filter(|_| self.target.document.partial) else {
+            return Ok(());
+        };
+        let rules = &self.target.document;
+        let fields = schema.fields().iter().filter_map(|column| rules.field(column.name()));
+        let fields: Vec<String> = fields.map(str::to_owned).collect();
+        let fence = self.fence_mut()?;
+        if fence.held.control.fields == fields {
+            return Ok(());
+        }
+        let control = Control { fields, ..fence.held.control.clone() };
+        fence.replace(control).await
     }
 
     fn mapping(&self) -> Result<&Value> {

@@ -43,25 +43,39 @@ impl SearchSink {
         commit: &Commit,
         outcome: &mut Outcome,
     ) -> Result<Checkpoint> {
+        if self.live.is_none() && batch.columns_unknown {
+            return self.pass_by(batch, commit, outcome).await;
+        }
         let live = self.require_live(batch).await?;
         let (rows, ids) = self.distinct(batch, outcome)?;
         outcome.closed = self.refused.closed_by(batch, &self.key, outcome)?;
         let gone = self.vanished(batch, commit, &live, &ids, outcome).await?;
         let route = Route { door: &self.door()?, index: &live, version: versions::draw(commit.lease.token)? };
-        self.send(&route, &rows, &ids, outcome).await?;
-        let deletes = self.deletes(&rows, gone, route.version)?;
+        if !ids.is_empty() {
+            self.send(&route, &rows, &ids, outcome).await?;
+        }
+        let deletes = self.deletes(gone, route.version)?;
         let shipped = self.ship(&route, deletes, &rows).await?;
         outcome.counts += shipped.counts;
         self.hold_rejects(commit, outcome).await?;
-        let deleted = outcome.counts.deleted;
-        Ok(match &batch.to {
+        Ok(self.after(batch, commit, outcome.counts.deleted))
+    }
+
+    /// Nothing has come, and from an index that is not there nothing vanishes.
+    async fn pass_by(&mut self, batch: &Batch, commit: &Commit, outcome: &mut Outcome) -> Result<Checkpoint> {
+        self.hold_rejects(commit, outcome).await?;
+        Ok(self.after(batch, commit, 0))
+    }
+
+    fn after(&self, batch: &Batch, commit: &Commit, deleted: u64) -> Checkpoint {
+        match &batch.to {
             Some(to) => commit.from.advance(commit.run, to.clone(), deleted, self.passed.before),
             // What a load has gathered is older than what the backfill has just written: it starts anew.
             None if commit.from.load.is_some_and(|load| load.path == LoadPath::Staged) => {
                 commit.from.without_pass()
             }
             None => commit.from.clone(),
-        })
+        }
     }
 
     /// The rows whose keys come once and make an id, and these.

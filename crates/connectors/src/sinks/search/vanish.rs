@@ -6,12 +6,12 @@ use arrow_array::{Array, RecordBatch};
 use arrow_schema::Schema;
 use reqwest::Method;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use vitrina_core::{Batch, Commit, Error, Outcome, Result, Scope};
 use vitrina_pgcopy::Kind;
 
 use super::control::encoded;
-use super::document::{Documents, id, id_of_row};
+use super::document::{id, id_of_row};
 use super::indexes::Shards;
 use super::operations::Operations;
 use super::values::Cells;
@@ -48,10 +48,10 @@ impl SearchSink {
     }
 
     /// What becomes of them.
-    pub(super) fn deletes(&self, rows: &RecordBatch, gone: Vec<String>, version: i64) -> Result<Operations> {
+    pub(super) fn deletes(&self, gone: Vec<String>, version: i64) -> Result<Operations> {
         let mut operations = Operations::default();
         match self.target.document.partial {
-            true => self.null_fields(rows, gone, &mut operations)?,
+            true => self.null_fields(gone, &mut operations)?,
             false => gone.into_iter().for_each(|id| operations.delete(id, version)),
         }
         Ok(operations)
@@ -93,10 +93,14 @@ impl SearchSink {
     /// The values of a scope are texts, whatever they are in the rows.
     fn scope_fields<'a>(&self, scope: &'a RecordBatch, rows: &Schema) -> Result<Vec<(String, Cells<'a>)>> {
         let mut fields = Vec::new();
+        let mapping = match self.mapping() {
+            Ok(mapping) => mapping.clone(),
+            Err(_) => mapping::mapping(&self.target, rows, &self.exact),
+        };
         for (place, column) in scope.schema().fields().iter().enumerate() {
             let name = column.name();
             let field = self.target.document.field(name);
-            let of_field = field.and_then(|field| mapping::type_of(self.mapping().ok()?, field));
+            let of_field = field.and_then(|field| mapping::type_of(&mapping, field));
             let of_rows = rows.field_with_name(name).ok().and_then(Kind::of_field);
             let (Some(field), Some(of_field), Some(of_rows)) = (field, of_field, of_rows) else {
                 return Err(unsearchable(name));
@@ -193,20 +197,18 @@ impl SearchSink {
     }
 
     /// The document is not this pipeline's alone: only its own fields go.
-    fn null_fields(&self, rows: &RecordBatch, gone: Vec<String>, operations: &mut Operations) -> Result<()> {
-        let documents = Documents::new(rows, &self.target, self.mapping()?)?;
-        let key: Vec<String> = self
-            .key
-            .iter()
-            .filter_map(|column| self.target.document.field(column))
-            .map(str::to_owned)
-            .collect();
+    fn null_fields(&self, gone: Vec<String>, operations: &mut Operations) -> Result<()> {
+        let key: Vec<&str> =
+            self.key.iter().filter_map(|column| self.target.document.field(column)).collect();
+        let own = self.fence()?.held.control.fields.iter().filter(|field| !key.contains(&field.as_str()));
+        let nulls: Map<String, Value> = own.map(|field| (field.clone(), Value::Null)).collect();
+        let nulls = json!(nulls).to_string();
         for id in gone {
-            let nulls = |out: &mut Vec<u8>| {
-                documents.write_nulls(&key, out);
+            let write = |out: &mut Vec<u8>| {
+                out.extend_from_slice(nulls.as_bytes());
                 Ok(())
             };
-            let _ = operations.update(id, None, false, nulls);
+            let _ = operations.update(id, None, false, write);
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use crate::sql::{OrderedColumn, expressions, identifier};
 pub(super) fn nothing(reader: &Reader, from: &Position) -> Batch {
     Batch {
         rows: RecordBatch::new_empty(reader.schema.clone()),
+        columns_unknown: false,
         scope: Scope::Nothing,
         rejected: Vec::new(),
         from: from.clone(),
