@@ -182,6 +182,7 @@ fn of_store(error: &StoreError) -> Problem {
         StoreError::TargetUsed(_) => Problem::new(StatusCode::CONFLICT, "target.used", &message),
         StoreError::RunOpen => Problem::new(StatusCode::CONFLICT, "pipeline.active", &message),
         StoreError::ConfigChanged => Problem::new(StatusCode::CONFLICT, "pipeline.config_changed", &message),
+        StoreError::CodeChanged(_) => Problem::new(StatusCode::CONFLICT, "pipeline.code_changed", &message),
         StoreError::Refusal(refusal) => {
             Problem::new(StatusCode::CONFLICT, refusal.code(), &message).hint(refusal.hint())
         }

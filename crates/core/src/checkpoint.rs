@@ -1,5 +1,7 @@
 //! How far a pipeline has come. It moves only with the data it speaks of, and by compare-and-set.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -67,6 +69,9 @@ words! {
     }
 }
 
+/// Versions of Python functions, by their names.
+pub type Code = BTreeMap<String, String>;
+
 /// A run that goes on from a checkpoint, and the configuration it works under.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resumption {
@@ -76,6 +81,8 @@ pub struct Resumption {
     pub config_hash: String,
     /// The target's key as it was found there.
     pub key: Vec<String>,
+    /// Of the functions that its rows go through.
+    pub code: Code,
 }
 
 /// The content of `etl_state.checkpoint`: a position, and the configuration it was made under.
@@ -89,6 +96,9 @@ pub struct Checkpoint {
     /// The target's key as it was found there; empty when unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key: Vec<String>,
+    /// Of the functions that its rows went through; empty when there are none, or unknown.
+    #[serde(default, skip_serializing_if = "Code::is_empty")]
+    pub code: Code,
     /// When the open pass was opened, by the meta-store's clock; whoever goes on with it keeps that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opened_at: Option<Timestamp>,
@@ -122,12 +132,28 @@ impl Checkpoint {
         if let Some(decision) = by.decision.filter(|_| self.decided_by != Some(by.run)) {
             return Ok(self.decide(decision, by));
         }
-        if !self.is_of_another(&by.config_hash, &by.key) {
-            return Ok(self.under(by));
+        let asked = match self.is_of_another(&by.config_hash, &by.key) {
+            true => Err(Error::config_changed()),
+            false => self.require_code(&by.code),
+        };
+        match (asked, by.mode) {
+            (Ok(()), _) => Ok(self.under(by)),
+            (Err(_), Mode::Full) => Ok(Self { decided_by: self.decided_by, ..Self::default() }.under(by)),
+            (Err(asked), Mode::Incremental) => Err(asked),
         }
-        match by.mode {
-            Mode::Full => Ok(Self { decided_by: self.decided_by, ..Self::default() }.under(by)),
-            Mode::Incremental => Err(Error::config_changed()),
+    }
+
+    /// Rows of the target would depend on which code happened to write them.
+    pub fn require_code(&self, code: &Code) -> Result<()> {
+        let changed: Vec<&str> = self
+            .code
+            .iter()
+            .filter(|(name, version)| code.get(*name).is_some_and(|now| now != *version))
+            .map(|(name, _)| name.as_str())
+            .collect();
+        match changed.is_empty() || self.position == Position::start() {
+            true => Ok(()),
+            false => Err(Error::code_changed(&changed)),
         }
     }
 
@@ -167,7 +193,7 @@ impl Checkpoint {
     }
 
     fn under(self, by: &Resumption) -> Self {
-        Self { config_hash: by.config_hash.clone(), key: by.key.clone(), ..self }
+        Self { config_hash: by.config_hash.clone(), key: by.key.clone(), code: by.code.clone(), ..self }
     }
 
     /// Before anything is read: a new pass is opened `now`, one that was left open keeps its opening.
@@ -195,6 +221,7 @@ impl Checkpoint {
             position: Position { done: self.position.done.clone(), pass: None },
             config_hash: self.config_hash.clone(),
             key: self.key.clone(),
+            code: self.code.clone(),
             as_of: self.as_of,
             decided_by: self.decided_by,
             ..Self::default()
@@ -224,7 +251,8 @@ mod tests {
 
     fn run(mode: Mode, decision: Option<Decision>, config_hash: &str, key: &str) -> Resumption {
         let key = vec![key.to_owned()];
-        Resumption { run: RunId(Uuid::max()), mode, decision, config_hash: config_hash.into(), key }
+        let config_hash = config_hash.into();
+        Resumption { run: RunId(Uuid::max()), mode, decision, config_hash, key, code: Code::new() }
     }
 
     #[test]
@@ -240,6 +268,25 @@ mod tests {
                 (Position::start(), hash, 0)
             );
         }
+    }
+
+    #[test]
+    fn a_run_goes_on_only_with_the_code_of_its_checkpoint() {
+        let by = |mode, version: &str| {
+            let code = Code::from([("slug".to_owned(), version.to_owned())]);
+            Resumption { code, ..run(mode, None, "a", "id") }
+        };
+        let made = established().resume(&by(Mode::Incremental, "1")).unwrap();
+        assert_eq!(made.code["slug"], "1", "an older release has kept none");
+        assert_eq!(made.clone().resume(&by(Mode::Incremental, "1")).unwrap(), made);
+        assert_eq!(made.without_pass().code, made.code);
+        let asks = made.clone().resume(&by(Mode::Incremental, "2")).unwrap_err();
+        assert!(asks.code == "checkpoint.code_changed" && asks.to_string().contains("slug"), "{asks}");
+        let anew = made.clone().resume(&by(Mode::Full, "2")).unwrap();
+        assert_eq!((anew.position, anew.code["slug"].as_str()), (Position::start(), "2"));
+        let keep = Resumption { decision: Some(Decision::Keep), ..by(Mode::Incremental, "2") };
+        let kept = made.resume(&keep).unwrap();
+        assert_eq!((kept.position.done, kept.code), (established().position.done, keep.code));
     }
 
     #[test]

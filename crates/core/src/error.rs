@@ -31,6 +31,8 @@ pub struct Error {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
+const DECIDE: &str = "run it with checkpoint `keep` to go on from there, with checkpoint `reset` to read everything from the start, or in mode `full`";
+
 impl Error {
     pub fn new(remedy: Remedy, code: &'static str, message: impl Into<String>) -> Self {
         Self { code, remedy, message: message.into(), hint: None, source: None }
@@ -61,9 +63,16 @@ impl Error {
     pub fn config_changed() -> Self {
         let message =
             "the pipeline was changed since its checkpoint was made: what has been read may not fit any more";
-        Self::fix("checkpoint.config_changed", message).hint(
-            "run it with checkpoint `keep` to go on from there, with checkpoint `reset` to read everything from the start, or in mode `full`",
-        )
+        Self::fix("checkpoint.config_changed", message).hint(DECIDE)
+    }
+
+    /// The same, where only the code of its Python functions is another one.
+    pub fn code_changed(functions: &[&str]) -> Self {
+        let message = format!(
+            "the code of {} was changed since the checkpoint was made: what has been written went through the older one",
+            functions.join(", ")
+        );
+        Self::fix("checkpoint.code_changed", message).hint(DECIDE)
     }
 
     pub fn fix(code: &'static str, message: impl Into<String>) -> Self {

@@ -62,8 +62,9 @@ pub struct Registry {
 }
 
 impl Registry {
-    pub fn names(&self) -> Vec<String> {
-        self.tasks.iter().map(|task| task.name.clone()).collect()
+    /// Changes with the code of the functions, by their names.
+    pub fn versions(&self) -> BTreeMap<String, String> {
+        self.tasks.iter().map(|task| (task.name.clone(), task.version_hash.clone())).collect()
     }
 
     /// A name that is not registered is refused: it is never looked for anywhere else.

@@ -13,8 +13,8 @@ use tracing::Instrument;
 use uuid::Uuid;
 use vitrina_connectors::{sinks, sources, transforms};
 use vitrina_core::{
-    Backfill, Commit, Counts, Decision, Error, Ledger, Remedy, Result, Resumption, Sink, State, Violation,
-    Written,
+    Backfill, Code, Commit, Counts, Decision, Error, Ledger, Pipeline, Remedy, Result, Resumption, Sink,
+    State, Violation, Written,
 };
 use vitrina_store::{Claim, Store};
 
@@ -315,6 +315,7 @@ impl Executor {
             decision: claim.decision,
             config_hash: claim.pipeline.config_hash(&claim.target),
             key: key.to_vec(),
+            code: self.code(&claim.pipeline),
         };
         let checkpoint = sealed.checkpoint.resume(&by)?;
         let resumed = State { checkpoint, version: sealed.version };
@@ -322,6 +323,13 @@ impl Executor {
             Some(decision) => self.decide(claim, decision, &resumed, sink).await,
             None => Ok(resumed),
         }
+    }
+
+    /// Versions of the functions that the pipeline's rows go through.
+    fn code(&self, pipeline: &Pipeline) -> Code {
+        let (mut code, used) = (self.settings.code(), pipeline.python_tasks());
+        code.retain(|name, _| used.contains(&name.as_str()));
+        code
     }
 
     async fn seal(&self, claim: &Claim, sink: &mut dyn Sink) -> Result<State> {

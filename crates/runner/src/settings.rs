@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vitrina_connectors::{Connections, sinks};
-use vitrina_core::AllowedTargets;
+use vitrina_core::{AllowedTargets, Code};
 use vitrina_python::{Python, PythonTask};
 use vitrina_store::{PublishedTask, RunnerAbilities};
 
@@ -47,10 +47,13 @@ impl RunnerSettings {
     }
 
     pub(crate) fn abilities(&self) -> RunnerAbilities {
-        RunnerAbilities {
-            name: self.name.clone(),
-            connections: self.connections.names(),
-            python_tasks: self.python.as_ref().map(|python| python.registry().names()).unwrap_or_default(),
-        }
+        let code = self.code();
+        let python_tasks = code.keys().cloned().collect();
+        RunnerAbilities { name: self.name.clone(), connections: self.connections.names(), python_tasks, code }
+    }
+
+    /// Versions of all functions that are registered here.
+    pub(crate) fn code(&self) -> Code {
+        self.python.as_ref().map(|python| python.registry().versions()).unwrap_or_default()
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use uuid::Uuid;
-use vitrina_core::{Checkpoint, Decision, Lease, Pipeline, PipelineId, RunId, Target};
+use vitrina_core::{Checkpoint, Code, Decision, Lease, Pipeline, PipelineId, RunId, Target};
 
 use crate::steps::hold;
 use crate::{Error, LOCK_TIMEOUT, Result, Store};
@@ -144,11 +144,33 @@ pub(crate) async fn refuse_another_configuration(
 ) -> Result<()> {
     let stored: Value = sqlx::query_scalar("select checkpoint from etl.etl_state where pipeline_id = $1")
         .bind(config.id.0)
-        .fetch_one(tx)
+        .fetch_one(&mut *tx)
         .await?;
     let checkpoint: Checkpoint = serde_json::from_value(stored)?;
-    match checkpoint.is_of_another(&config.config_hash(target), &[]) {
-        true => Err(Error::ConfigChanged),
-        false => Ok(()),
+    if checkpoint.is_of_another(&config.config_hash(target), &[]) {
+        return Err(Error::ConfigChanged);
     }
+    let mut refused = None;
+    for code in published_code(tx, &config.python_tasks()).await? {
+        match checkpoint.require_code(&code) {
+            // This runner can go on from it.
+            Ok(()) => return Ok(()),
+            Err(asked) => refused = Some(asked),
+        }
+    }
+    refused.map_or(Ok(()), |asked| Err(Error::CodeChanged(asked.to_string())))
+}
+
+/// The versions that runners have which could take the pipeline; where none could, nobody knows.
+async fn published_code(tx: &mut PgConnection, tasks: &[&str]) -> Result<Vec<Code>> {
+    let published: Vec<Value> = sqlx::query_scalar(
+        "select jsonb_object_agg(t.name, t.version_hash)
+           from etl.etl_runners r join etl.etl_python_tasks t on t.runner = r.name
+          where r.status = 'READY' and r.heartbeat_at > clock_timestamp() - interval '30 seconds'
+            and t.name = any ($1) and $1 <@ r.python_tasks group by r.name",
+    )
+    .bind(tasks)
+    .fetch_all(tx)
+    .await?;
+    published.into_iter().map(|code| Ok(serde_json::from_value(code)?)).collect()
 }

@@ -10,7 +10,8 @@ use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use vitrina_core::{
-    Backfill, Decision, Event, Lease, LeaseToken, Mode, Owner, Pipeline, PipelineId, RunId, Status, Target,
+    Backfill, Code, Decision, Event, Lease, LeaseToken, Mode, Owner, Pipeline, PipelineId, RunId, Status,
+    Target,
 };
 
 use crate::steps::{Ending, close_attempt, hold};
@@ -23,6 +24,8 @@ pub struct RunnerAbilities {
     pub name: String,
     pub connections: Vec<String>,
     pub python_tasks: Vec<String>,
+    /// Of these tasks.
+    pub code: Code,
 }
 
 /// A pipeline that this runner owns, and all it needs to execute the open run.
@@ -110,6 +113,7 @@ impl Store {
                 .bind(SUSPECT)
                 .bind(terms.takeovers)
                 .bind(&terms.besides)
+                .bind(serde_json::json!(runner.code))
                 .fetch_optional(&self.pool)
                 .await?;
             let Some(row) = row else { return Ok(None) };
@@ -256,7 +260,8 @@ fn unreadable(column: &str) -> Error {
 /// than once under stale statistics and claim several rows. `enabled` guards new work only: a
 /// disabled pipeline whose runner died must still reach PAUSED. The second half of the `or`
 /// survives a clock that jumps back. Counting `e` makes the old attempt end before the new one opens:
-/// the order of CTEs that write is otherwise undefined. The token never goes back, even in a restored meta-store.
+/// the order of CTEs that write is otherwise undefined. While a runner lives that has the code which a checkpoint was made
+/// with, only such a one goes on from it: of two versions that run side by side, neither has to ask. The token never goes back, even in a restored meta-store.
 const CLAIM: &str = "
 with c as materialized (
     select id, status as was from etl.etl_pipelines
@@ -264,6 +269,13 @@ with c as materialized (
        and case status when 'RUN_REQUESTED' then enabled and coalesce(retry_at, '-infinity') <= clock_timestamp()
            else lease_until < clock_timestamp() or lease_until > clock_timestamp() + 2 * lease_length end
        and tasks_needed <@ $1 and connections_needed <@ $2
+       and (tasks_needed = '{}' or not exists (
+            select from etl.etl_state s, etl.etl_runners r
+             where s.pipeline_id = etl_pipelines.id and not s.checkpoint -> 'code' <@ $11
+               and r.status = 'READY' and r.heartbeat_at > clock_timestamp() - interval '30 seconds'
+               and tasks_needed <@ r.python_tasks and connections_needed <@ r.connections
+               and s.checkpoint -> 'code' <@ (select jsonb_object_agg(t.name, t.version_hash)
+                                                from etl.etl_python_tasks t where t.runner = r.name)))
        and ($9 or status = 'RUN_REQUESTED') and id <> all($10)
        and ($7 or $6 = (stalls + (status <> 'RUN_REQUESTED')::int >= $8)
             or (not $6 and (status = 'PAUSE_REQUESTED' or (select cancel_requested from etl.etl_runs r where r.id = run_id))))

@@ -64,6 +64,9 @@ pub enum Error {
     /// The checkpoint was made under another configuration, and nobody has said what it is worth now.
     #[error("{}", vitrina_core::Error::config_changed())]
     ConfigChanged,
+    /// The same, made by other code.
+    #[error("{0}")]
+    CodeChanged(String),
     /// Another runner owns the pipeline now.
     #[error("the lease is lost")]
     LeaseLost,

@@ -125,7 +125,7 @@ problems! {
     InvalidState = "422" "`request.invalid`, `state.no_such_version`",
     StateMoved = "412" "`state.version_moved`",
     NoIfMatch = "428" "`request.if_match`",
-    CannotRun = "409" "`pipeline.disabled`, `pipeline.active`, `pipeline.pending`, `pipeline.pausing`, `pipeline.cancelling`, `pipeline.config_changed`, `idempotency_key.reused`",
+    CannotRun = "409" "`pipeline.disabled`, `pipeline.active`, `pipeline.pending`, `pipeline.pausing`, `pipeline.cancelling`, `pipeline.config_changed`, `pipeline.code_changed`, `idempotency_key.reused`",
     CannotRetry = "409" "`rejects.none`, `pipeline.disabled`, `pipeline.pending`, `pipeline.pausing`, `pipeline.cancelling`",
     CannotPause = "409" "`pipeline.failed`",
     CannotCancel = "409" "`pipeline.idle`",

@@ -258,6 +258,7 @@ async fn a_python_task_that_no_living_runner_knows_is_told_before_it_is_waited_f
         name: "r1".to_owned(),
         connections: vec![],
         python_tasks: vec!["clean".to_owned()],
+        ..Default::default()
     };
     app.store.announce(&runner, 1).await.unwrap();
     assert!(!told().await);

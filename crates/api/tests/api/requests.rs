@@ -260,6 +260,40 @@ async fn a_changed_pipeline_asks_what_becomes_of_its_checkpoint() {
 }
 
 #[tokio::test]
+async fn changed_code_of_its_functions_asks_the_same_unless_a_runner_still_has_the_older() {
+    let app = started_with_key().await;
+    app.database
+        .execute(
+            "insert into etl.etl_pipeline_tasks (pipeline_id, order_index, task_type, body)
+             select id, place, kind, body from etl.etl_pipelines,
+                    (values (1, 'SQL', 'select 1 as id'), (2, 'PYTHON', 'slug')) task (place, kind, body);
+             update etl.etl_state set checkpoint = '{\"position\": {\"done\": {\"bound\": [\"5\"]}}, \"code\": {\"slug\": \"old\"}}'",
+        )
+        .await;
+    let published = async |runner: &str, version: &str| {
+        let abilities = vitrina_store::RunnerAbilities {
+            name: runner.to_owned(),
+            python_tasks: vec!["slug".to_owned()],
+            ..Default::default()
+        };
+        app.store.announce(&abilities, 1).await.unwrap();
+        let (name, version_hash) = ("slug".to_owned(), version.to_owned());
+        let task = vitrina_store::PublishedTask { name, version_hash, kind: "transform", doc: String::new() };
+        app.store.publish_tasks(runner, &[task]).await.unwrap();
+    };
+    let incremental = json!({"mode": "incremental"});
+    published("new", "new").await;
+    let answer = run_with(&app, &incremental).await.assert_problem(409, "pipeline.code_changed");
+    assert!(answer.body["detail"].as_str().unwrap().contains("slug"), "{:?}", answer.body);
+    published("old", "old").await;
+    run_with(&app, &incremental).await.assert(202);
+    app.post("/pipelines/films/cancel").await.assert(202);
+    app.database.execute("update etl.etl_runners set status = 'DRAINING' where name = 'old'").await;
+    run_with(&app, &incremental).await.assert_problem(409, "pipeline.code_changed");
+    run_with(&app, &json!({"mode": "incremental", "checkpoint": "keep"})).await.assert(202);
+}
+
+#[tokio::test]
 async fn a_full_run_and_a_backfill_of_a_changed_pipeline_ask_nothing() {
     let app = changed().await;
     run_with(&app, &json!({"mode": "full"})).await.assert(202);

@@ -138,7 +138,7 @@ async fn a_zombie_that_wakes_after_a_takeover_writes_nothing() {
     let abilities = vitrina_store::RunnerAbilities {
         name: "new owner".into(),
         connections: vec!["content".into(), "marts".into()],
-        python_tasks: vec![],
+        ..Default::default()
     };
     // While the zombie waits, its lease expires and another token is given out; nothing is written yet. A heartbeat
     // may come between the two.

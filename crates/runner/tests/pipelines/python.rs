@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use vitrina_core::{Mode, RunStatus, Status};
+use vitrina_core::{Decision, Mode, OnActive, PipelineId, RunStatus, Status};
 use vitrina_python::PythonSettings;
-use vitrina_runner::{RunLog, Runner};
+use vitrina_runner::{RunLog, Runner, RunnerSettings};
+
+use vitrina_store::{RunRequest, RunnerRecord};
 
 use super::functions::{Functions, plan};
 use super::stage::Stage;
@@ -545,4 +547,86 @@ async fn a_name_that_is_no_registered_function_runs_nothing() {
         assert_eq!((run.status, run.rows_read), (RunStatus::Requested, 0), "{name}");
     }
     assert_eq!(stage.count("analytics.film").await, 0);
+}
+
+/// The same functions in other words.
+async fn changed_functions() -> Functions {
+    Functions::of(&format!("{FUNCTIONS}\n# changed\n")).await
+}
+
+async fn decided(stage: &Stage, functions: &Functions, id: PipelineId, checkpoint: Decision) -> RunStatus {
+    let request = RunRequest { checkpoint: Some(checkpoint), ..RunRequest::default() };
+    let run = stage.store.request_run(id, OnActive::Reject, &request).await.unwrap().run.unwrap();
+    stage.work_off(functions.settings(stage)).await;
+    stage.run_record(run).await.status
+}
+
+#[tokio::test]
+async fn increments_through_changed_code_ask_and_do_what_they_are_told() {
+    for decision in [Decision::Keep, Decision::Reset] {
+        let (stage, functions) = (Stage::with_films(5).await, Functions::new().await);
+        let id = stage.pipeline(incremental(&["slug"])).await;
+        functions.succeed(&stage, id).await;
+        let changed = changed_functions().await;
+        let run = changed.run(&stage, id).await;
+        assert_eq!(run.error_code.as_deref(), Some("checkpoint.code_changed"), "{:?}", run.error);
+        let error = run.error.unwrap();
+        assert!(["slug", "keep", "reset", "full"].iter().all(|word| error.contains(word)), "{error}");
+        functions.succeed(&stage, id).await;
+        assert_eq!(decided(&stage, &changed, id, decision).await, RunStatus::Success);
+        changed.succeed(&stage, id).await;
+        let run = functions.run(&stage, id).await;
+        assert_eq!(run.error_code.as_deref(), Some("checkpoint.code_changed"), "it is the changed one's now");
+    }
+}
+
+#[tokio::test]
+async fn a_load_through_changed_code_begins_anew() {
+    let (stage, functions) = (Stage::with_films(25).await, Functions::new().await);
+    let mut changes = plan(&["up_to_ten"]);
+    changes["batch_size"] = json!(4);
+    let id = stage.pipeline(changes).await;
+    assert_eq!(functions.run(&stage, id).await.error_code.as_deref(), Some("python.exception"));
+    let changed = changed_functions().await;
+    changed.allow();
+    assert_eq!(changed.succeed(&stage, id).await.rows_read, 25);
+    assert_eq!(stage.count("analytics.film").await, 10);
+}
+
+#[tokio::test]
+async fn of_two_versions_side_by_side_the_one_that_the_checkpoint_knows_goes_on() {
+    let (stage, functions) = (Stage::with_films(5).await, Functions::new().await);
+    let changed = changed_functions().await;
+    let named = |functions: &Functions, name: &str| RunnerSettings {
+        name: name.to_owned(),
+        poll_interval: Duration::from_millis(200),
+        ..functions.settings(&stage)
+    };
+    let id = stage.pipeline(incremental(&["slug"])).await;
+    let (_old, stop_old) = stage.start(named(&functions, "old"));
+    stage.request(id).await;
+    stage.reaches(id, Status::Idle).await;
+    let (_new, _stop_new) = stage.start(named(&changed, "new"));
+    let ready = |runners: &[RunnerRecord], name: &str| {
+        runners.iter().any(|runner| runner.name == name && runner.status == "READY")
+    };
+    super::stage::until(async || ready(&stage.store.runners().await.unwrap(), "new")).await;
+    for film in 6..12 {
+        stage.add_films(film, film).await;
+        stage.request(id).await;
+        stage.reaches(id, Status::Idle).await;
+    }
+    assert_eq!(
+        stage.db.texts("select distinct runner from etl.etl_attempts").await,
+        [[Some("old".to_owned())]]
+    );
+    stop_old.cancel();
+    super::stage::until(async || !ready(&stage.store.runners().await.unwrap(), "old")).await;
+    let refused = stage.store.request_run(id, OnActive::Join, &RunRequest::default()).await;
+    assert!(matches!(refused, Err(vitrina_store::Error::CodeChanged(_))), "{refused:?}");
+    let full = RunRequest { mode: Some(Mode::Full), ..RunRequest::default() };
+    let run = stage.store.request_run(id, OnActive::Join, &full).await.unwrap().run.unwrap();
+    stage.reaches(id, Status::Idle).await;
+    assert_eq!(stage.run_record(run).await.status, RunStatus::Success);
+    stage.request(id).await;
 }

@@ -126,7 +126,7 @@ async fn a_silent_owner_that_holds_its_pipeline_is_cut_off() {
     let id = stage.full(10).await;
     let run = stage.request(id).await;
     let connections = vec!["content".to_owned(), "marts".to_owned()];
-    let abilities = RunnerAbilities { name: "zombie".into(), connections, python_tasks: vec![] };
+    let abilities = RunnerAbilities { name: "zombie".into(), connections, ..RunnerAbilities::default() };
     let claim = stage.store.claim(&abilities, &Terms::idle(Duration::from_secs(30))).await.unwrap().unwrap();
     stage.expire_leases().await;
     // Stopped between its commit_batch and its commit: the row is locked, and no claim sees it.

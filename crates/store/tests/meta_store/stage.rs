@@ -154,7 +154,7 @@ pub(crate) fn runner(name: &str) -> RunnerAbilities {
     RunnerAbilities {
         name: name.to_owned(),
         connections: vec!["cinema".into(), "marts".into()],
-        python_tasks: vec![],
+        ..RunnerAbilities::default()
     }
 }
 
