@@ -19,7 +19,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS=$$'\t' read -r name about; do printf '  make %-11s %s\n' "$$name" "$$about"; done
 
 .PHONY: demo
-demo: build ## a private Postgres, the sample cinema, both marts and the proof; OPENSEARCH_URL= adds indexes (ARGS=--once, ARGS=--clean)
+demo: build ## a private Postgres, the sample cinema, its marts and the proof; OPENSEARCH_URL= adds indexes (ARGS=--once, ARGS=--clean)
 	@exec $(vitrina) demo $(ARGS)
 
 .PHONY: test

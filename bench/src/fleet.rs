@@ -53,7 +53,8 @@ async fn claims(name: &str, ground: &Ground) -> Result<Measured> {
     for store in stores {
         claimers.spawn(async move {
             let connections = vec!["cinema".to_owned(), "marts".to_owned()];
-            let runner = RunnerAbilities { name: "bench".to_owned(), connections, ..RunnerAbilities::default() };
+            let runner =
+                RunnerAbilities { name: "bench".to_owned(), connections, ..RunnerAbilities::default() };
             let mut claimed = Vec::new();
             while let Some(claim) = store.claim(&runner, &Terms::busy(Duration::from_secs(60))).await? {
                 claimed.push(claim.lease.pipeline);

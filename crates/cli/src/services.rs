@@ -65,7 +65,11 @@ impl Services {
         Ok(address)
     }
 
-    pub(crate) async fn start_runner(&mut self, settings: &Settings) -> Result<()> {
+    pub(crate) async fn start_runner(
+        &mut self,
+        settings: &Settings,
+        python: Option<Arc<Python>>,
+    ) -> Result<()> {
         let concurrent = u32::try_from(settings.runner.max_concurrent.get()).unwrap_or(u32::MAX / 4);
         let store =
             connect(settings, "vitrina-runner", concurrent.saturating_mul(2) + RUNNER_SESSIONS).await?;
@@ -73,7 +77,6 @@ impl Services {
         store.check_schema().await?;
         let over = self.shutdown.child_token();
         self.show_metrics(settings.runner.metrics_listen, over.clone()).await?;
-        let python = start_python(settings).await?;
         let runner = Runner::new(RunnerSettings { python, ..runner(settings) }, store)
             .with_run_log(self.run_log.clone());
         let shutdown = self.shutdown.clone();

@@ -10,7 +10,7 @@ use sqlx::migrate::Migrator;
 use sqlx::{Connection, PgConnection};
 
 pub use error::{Error, Result};
-pub use verify::{MartCheck, verify};
+pub use verify::{MartCheck, verify, verify_search};
 
 /// The pipelines of the plain demo, and no others (R-MART-3).
 pub const DEMO_PIPELINES: [&str; 2] = ["film_dim_full", "film_rating_agg_full"];
@@ -21,6 +21,10 @@ pub const INDEX_PIPELINES: [(&str, &str); 3] = [
     ("film_rating_agg_index", include_str!("../pipelines/search/film_rating_agg_index.yaml")),
     ("movies_index", include_str!("../pipelines/search/movies_index.yaml")),
 ];
+
+/// What is added where there is Python: the pipeline, the file that describes it, and the module with its function.
+pub const FILM_SEARCH: (&str, &str) = ("film_search", include_str!("../pipelines/python/film_search.yaml"));
+pub const FUNCTIONS: &str = include_str!("../functions/cinema_functions.py");
 
 /// Repeatable; for psql as well.
 pub const INIT_DEMO_DATA: &str = include_str!("../init_demo_data.sql");

@@ -47,6 +47,29 @@ pub async fn verify(url: &str) -> Result<Vec<MartCheck>> {
     Ok(checks)
 }
 
+/// What of the function's work SQL can say as well.
+const SEARCHED: &str = "
+select f.id, f.modified,
+       replace(replace(concat_ws(' ', nullif(f.title, ''), nullif(f.description, ''), genre.names, person.names), 'ё', 'е'), 'Ё', 'Е') as search_text
+  from content.film_work f
+ cross join lateral (
+       select string_agg(g.name, ' ' order by g.name) as names
+         from content.genre_film_work link join content.genre g on g.id = link.genre_id
+        where link.film_work_id = f.id) genre
+ cross join lateral (
+       select string_agg(distinct p.name, ' ' order by p.name) as names
+         from content.person_film_work link join content.person p on p.id = link.person_id
+        where link.film_work_id = f.id) person";
+
+/// Checks the mart of `FILM_SEARCH`.
+pub async fn verify_search(url: &str) -> Result<MartCheck> {
+    let mut connection = connect(url).await?;
+    let [mart, key, query] = ["analytics.film_search", "id", SEARCHED].map(str::to_owned);
+    let check = compare(&mut connection, &Installed { mart, key: vec![key], query }).await?;
+    close(connection).await?;
+    Ok(check)
+}
+
 async fn installed(snapshot: &mut PgConnection, name: &'static str) -> Result<Installed> {
     let query = "select t.name::regclass::text as mart, p.source_query as query,
                         array(select quote_ident(k) from unnest(t.key) k) as key

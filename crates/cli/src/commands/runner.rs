@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::logging;
-use crate::services::Services;
+use crate::services::{Services, start_python};
 use crate::shutdown::Shutdown;
 
 pub(crate) async fn run(context: &Context) -> Result<Exit> {
@@ -13,7 +13,7 @@ pub(crate) async fn run(context: &Context) -> Result<Exit> {
     let telling = logging::start(&settings.log);
     let shutdown = Shutdown::on_signals()?;
     let mut services = Services::new(shutdown.token.clone(), telling.run_log.clone());
-    services.start_runner(&settings).await?;
+    services.start_runner(&settings, start_python(&settings).await?).await?;
     let exit = services.run().await;
     telling.end();
     exit

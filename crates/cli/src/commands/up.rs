@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::context::{Context, connect};
 use crate::exit::Exit;
 use crate::logging;
-use crate::services::Services;
+use crate::services::{Services, start_python};
 use crate::shutdown::Shutdown;
 
 use super::migrate::bring_up_to_date;
@@ -20,7 +20,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     store.close().await;
     let mut services = Services::new(shutdown.token.clone(), telling.run_log.clone());
     services.start_api(&settings).await?;
-    services.start_runner(&settings).await?;
+    services.start_runner(&settings, start_python(&settings).await?).await?;
     let exit = services.run().await;
     telling.end();
     exit

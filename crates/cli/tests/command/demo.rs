@@ -23,6 +23,8 @@ fn a_demo_proves_both_marts_a_second_one_reuses_it_and_clean_removes_it() {
     assert!(first.contains("film_dim_full: 120 rows read, 120 written, 0 unchanged"), "{first}");
     assert!(first.contains("analytics.film_dim: 120 rows, equal to its source"), "{first}");
     assert!(first.contains("analytics.film_rating_agg: "), "{first}");
+    assert!(first.contains("film_search: 120 rows read, 120 written"), "{first}");
+    assert!(first.contains("analytics.film_search: 120 rows, equal to its source; "), "{first}");
 
     let path = directory.to_str().unwrap();
     let again = demo(&directory, &["--once", "--films", "7"]).output();
@@ -84,6 +86,46 @@ fn ignores_hangups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     ignored.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 1 != 0)
+}
+
+#[test]
+fn a_demo_without_python_says_so_in_one_line_and_shows_the_rest() {
+    let (parent, directory) = place();
+    let once = [&SMALL[..], &["--once"]].concat();
+    let shown = demo(&directory, &once).variable("PATH", parent.path()).output();
+    let (printed, said) = (super::text(&shown.stdout), super::text(&shown.stderr));
+    assert!(shown.status.success() && printed.contains("analytics.film_dim: 120 rows, equal"), "{said}");
+    assert!(!printed.contains("film_search"), "{printed}");
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("film_search is left out")).collect();
+    assert!(
+        matches!(lines[..], [line] if line.contains("Python 3.10") && line.contains("python3")),
+        "{said}"
+    );
+
+    let shown = demo(&directory, &["--once"]).ends(0);
+    assert!(shown.contains("film_search: 120 rows read, 120 written"), "{shown}");
+    demo(&directory, &["--once"]).variable("PATH", parent.path()).ends(0);
+    let shown = demo(&directory, &["--once"]).ends(0);
+    let again = shown.lines().find(|line| line.starts_with("film_search: ")).unwrap();
+    assert!(again.contains(" 0 written"), "{shown}");
+}
+
+#[test]
+fn a_demo_of_another_release_runs_its_function_over_all_films_again() {
+    let (_parent, directory) = place();
+    demo(&directory, &[&SMALL[..], &["--once"]].concat()).ends(0);
+    let path = directory.to_str().unwrap();
+    vitrina(&["demo", "postgres", "start", "--dir", path]).ends(0);
+    let older = "update etl.etl_state set checkpoint = jsonb_set(checkpoint, '{code,film_search}', '\"older\"') where checkpoint ? 'code'";
+    let changed = std::process::Command::new("psql")
+        .args(["-c", older])
+        .envs(stand_variables(&directory))
+        .output()
+        .unwrap();
+    assert!(super::text(&changed.stdout).contains("UPDATE 1"), "{changed:?}");
+    vitrina(&["demo", "postgres", "stop", "--dir", path]).ends(0);
+    let shown = demo(&directory, &["--once"]).ends(0);
+    assert!(shown.contains("film_search: 120 rows read, 0 written, 120 unchanged"), "{shown}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `vitrina demo`: the showpiece, its single steps for stands of one's own, and a private Postgres for them.
 
+mod film_search;
 mod postgres;
 mod search;
 mod show;
@@ -16,7 +17,8 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::Format;
 
-/// Needs a Postgres installation and no configuration: it reads none. Where ELASTICSEARCH_URL or OPENSEARCH_URL names a
+/// Needs a Postgres installation and no configuration: it reads none. Where there is a python3, one pipeline goes through a
+/// Python function. Where ELASTICSEARCH_URL or OPENSEARCH_URL names a
 /// search server, it fills three indexes as well.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]

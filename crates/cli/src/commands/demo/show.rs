@@ -1,7 +1,9 @@
-//! The showpiece: from nothing to two proven marts, and three indexes where a search server is named; then everything stays
+//! The showpiece: from nothing to two proven marts, one more where there is Python, and three indexes where a search server is
+//! named; then everything stays
 //! for the visitor to look around.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 
 use anyhow::Result;
 use sqlx::{Connection, PgConnection};
@@ -12,12 +14,14 @@ use vitrina_core::RunStatus;
 use vitrina_runner::RunLog;
 use vitrina_store::Store;
 
+use super::film_search::FilmSearch;
 use super::stand::{self, Place, Stand};
 use super::{Args, Size, search, steps};
 use crate::client::{Client, Order, Run};
 use crate::config::{ApiSettings, Config, Flag, Inputs, LogFormat, Settings};
 use crate::context::Context;
 use crate::exit::Exit;
+use crate::files::Files;
 use crate::logging;
 use crate::output::{grouped, print, say, seconds, shell_word};
 use crate::services::Services;
@@ -108,10 +112,11 @@ async fn sizes(url: &str) -> Result<[u64; 2]> {
 
 async fn with_services(services: &mut Services, set: &Set<'_>) -> Result<Exit> {
     let (settings, address) = start_api(services, set).await?;
-    services.start_runner(&settings).await?;
+    let film_search = FilmSearch::start(set.stand.directory()).await;
+    services.start_runner(&settings, film_search.python()).await?;
     print(&format!("API on http://{address}, with one runner; it is open to every program on this machine"));
     let client = Client::new(&set.stand.settings(vec![listen(address)], None)?.api)?;
-    let proof = prove(&client, set);
+    let proof = prove(&client, set, &film_search);
     let exit = tokio::select! {
         proven = proof => proven?,
         ended = services.one_ended() => return ended.map(|()| Exit::Interrupted),
@@ -145,13 +150,14 @@ fn listen(address: SocketAddr) -> Flag {
     Flag { key: "api.listen".to_owned(), name: "--listen", value: address.to_string() }
 }
 
-/// Runs both pipelines as anyone would, through the API, and compares the marts with a recomputation; then the indexes.
-async fn prove(client: &Client, set: &Set<'_>) -> Result<Exit> {
-    run_all(client, &DEMO_PIPELINES).await?;
-    let checks = vitrina_cinema::verify(set.stand.admin_url()).await?;
+/// Runs the pipelines as anyone would, through the API, and compares the marts with a recomputation; then the indexes.
+async fn prove(client: &Client, set: &Set<'_>, film_search: &FilmSearch) -> Result<Exit> {
+    run_all(client, &DEMO_PIPELINES, &Order::default()).await?;
+    let mut checks = vitrina_cinema::verify(set.stand.admin_url()).await?;
     for check in &checks {
         print(&steps::verdict(check));
     }
+    checks.extend(film_search.show(client, set.stand.admin_url()).await?);
     let indexes = match set.server {
         Some(server) => search::show(server, client, set.stand).await?,
         None => search::go_without(client).await.map(|()| Exit::Done)?,
@@ -159,11 +165,25 @@ async fn prove(client: &Client, set: &Set<'_>) -> Result<Exit> {
     Ok(if steps::judge(&checks) == Exit::Done { indexes } else { Exit::Differences })
 }
 
+/// Creates or changes what these files describe, as `vitrina apply` would.
+pub(super) async fn apply<const N: usize>(client: &Client, files: [(&str, &str); N]) -> Result<()> {
+    let files = Files::of_texts(files.map(|(name, text)| (Path::new(name), text)))?;
+    let configuration = files.configuration(false);
+    let plan = client.plan(&configuration).await?.known;
+    if let Some(error) = plan.checks.iter().find(|_| !plan.ok) {
+        return Err(Exit::Failed.fault(format!("the demo's pipelines cannot be made: {}", error.detail)));
+    }
+    if !plan.changes.is_empty() {
+        client.apply(configuration, &plan.hash).await?;
+    }
+    Ok(())
+}
+
 /// Requests them together and tells of each as it ends.
-pub(super) async fn run_all(client: &Client, pipelines: &[&str]) -> Result<()> {
+pub(super) async fn run_all(client: &Client, pipelines: &[&str], order: &Order) -> Result<()> {
     let mut requested = Vec::new();
     for pipeline in pipelines {
-        let accepted = client.run(pipeline, &Order::default()).await?;
+        let accepted = client.run(pipeline, order).await?;
         requested.push((pipeline, accepted.known.run_id));
     }
     for (pipeline, id) in requested {

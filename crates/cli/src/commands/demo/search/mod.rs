@@ -6,16 +6,13 @@ mod proof;
 mod server;
 mod tasting;
 
-use std::path::Path;
-
 use anyhow::Result;
 use vitrina_cinema::INDEX_PIPELINES;
 
-use super::show::run_all;
+use super::show::{apply, run_all};
 use super::stand::Stand;
-use crate::client::Client;
+use crate::client::{Client, Order};
 use crate::exit::Exit;
-use crate::files::Files;
 use crate::output::{print, say};
 
 pub(super) use leftovers::remove;
@@ -31,30 +28,17 @@ pub(super) async fn find() -> Result<Option<Server>> {
 pub(super) async fn show(server: &Server, client: &Client, stand: &Stand) -> Result<Exit> {
     print(&server.described());
     leftovers::note(stand.directory(), stand.admin_url(), server).await?;
-    apply(client).await?;
+    apply(client, INDEX_PIPELINES).await?;
     for (pipeline, _) in INDEX_PIPELINES {
         client.change(pipeline, "enable").await?;
     }
-    run_all(client, &INDEX_PIPELINES.map(|(pipeline, _)| pipeline)).await?;
+    run_all(client, &INDEX_PIPELINES.map(|(pipeline, _)| pipeline), &Order::default()).await?;
     let checks = proof::verify(stand.admin_url(), server).await?;
     for check in &checks {
         print(&check.verdict());
     }
     tasting::search(server).await?;
     Ok(if checks.iter().all(proof::Check::is_equal) { Exit::Done } else { Exit::Differences })
-}
-
-async fn apply(client: &Client) -> Result<()> {
-    let files = Files::of_texts(INDEX_PIPELINES.map(|(name, text)| (Path::new(name), text)))?;
-    let configuration = files.configuration(false);
-    let plan = client.plan(&configuration).await?.known;
-    if let Some(error) = plan.checks.iter().find(|_| !plan.ok) {
-        return Err(Exit::Failed.fault(format!("the indexes cannot be made: {}", error.detail)));
-    }
-    if !plan.changes.is_empty() {
-        client.apply(configuration, &plan.hash).await?;
-    }
-    Ok(())
 }
 
 /// Indexes of an earlier demo wait until a server is named again: their schedules would only fail.
