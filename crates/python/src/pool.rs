@@ -67,7 +67,7 @@ impl Python {
     }
 
     /// Code that was changed under a running runner is not what it has told the meta-store of.
-    async fn begin(&self) -> Result<Worker> {
+    pub(crate) async fn begin(&self) -> Result<Worker> {
         let worker = Worker::start(&self.settings, &self.sdk).await?;
         if worker.registry == self.registry {
             return Ok(worker);

@@ -5,11 +5,13 @@ use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use command_fds::CommandFdExt;
 use command_fds::FdMapping;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::process::{Child, Command};
@@ -23,6 +25,10 @@ const VARIABLES: [&str; 9] =
     ["PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH"];
 const IN: i32 = 3;
 const OUT: i32 = 4;
+/// Hangs up when this process is gone, however it went.
+const ALIVE: i32 = 5;
+/// How long a worker that has closed its pipe may take to end.
+const ENDING: Duration = Duration::from_secs(5);
 /// Batches are larger than the 64 KiB that a pipe holds.
 #[cfg(target_os = "linux")]
 const PIPE: i32 = 1 << 20;
@@ -35,6 +41,8 @@ pub(crate) struct Process {
     pub(crate) from: Receiver,
     /// What is printed.
     pub(crate) printed: [Receiver; 2],
+    /// Open for as long as this process lives.
+    _alive: PipeWriter,
     pub(crate) meter: Meter,
 }
 
@@ -43,11 +51,13 @@ impl Process {
         let (theirs_in, ours_out) = pipe()?;
         let (ours_in, theirs_out) = pipe()?;
         let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
+        let (theirs_alive, alive) = pipe()?;
         let mut command = command(settings, sdk)?;
         command.stdin(Stdio::null()).stdout(out_end).stderr(err_end).process_group(0).kill_on_drop(true);
         let mapped = vec![
             FdMapping { parent_fd: OwnedFd::from(theirs_in), child_fd: IN },
             FdMapping { parent_fd: OwnedFd::from(theirs_out), child_fd: OUT },
+            FdMapping { parent_fd: OwnedFd::from(theirs_alive), child_fd: ALIVE },
         ];
         command.fd_mappings(mapped).map_err(|error| Error::bug("python.descriptors", error.to_string()))?;
         let child = command.spawn().map_err(|error| unstarted(settings, &error))?;
@@ -56,6 +66,7 @@ impl Process {
         Ok(Self {
             child,
             group,
+            _alive: alive,
             meter: Meter(group),
             to: Sender::from_owned_fd(nonblocking(ours_out)?).map_err(lost)?,
             from: Receiver::from_owned_fd(nonblocking(ours_in)?).map_err(lost)?,
@@ -74,16 +85,18 @@ impl Process {
         self.child.wait().await.ok()
     }
 
-    /// It has closed its pipe: it is about to end, or has.
+    /// It has closed its pipe: it is about to end, or has. Not reaped before its group is killed: until then nobody else can
+    /// have its number.
     pub(crate) async fn ended(&mut self) -> Option<ExitStatus> {
-        let ended = tokio::time::timeout(std::time::Duration::from_secs(5), self.child.wait()).await;
-        match ended {
-            Ok(status) => {
-                self.kill().await;
-                status.ok()
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        let runs = |pid: Pid| matches!(waitid(Id::Pid(pid), flags), Ok(WaitStatus::StillAlive));
+        let ending = async {
+            while self.group.is_some_and(runs) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            Err(_) => self.kill().await,
-        }
+        };
+        tokio::time::timeout(ENDING, ending).await.ok();
+        self.kill().await
     }
 }
 
@@ -108,6 +121,7 @@ impl Drop for Process {
 fn command(settings: &PythonSettings, sdk: &Sdk) -> Result<Command> {
     let mut command = Command::new(&settings.interpreter);
     command.args(["-m", "vitrina.worker", "--in", &IN.to_string(), "--out", &OUT.to_string()]);
+    command.args(["--alive", &ALIVE.to_string()]);
     for module in &settings.modules {
         command.args(["--module", module]);
     }
@@ -144,14 +158,23 @@ fn unstarted(settings: &PythonSettings, error: &std::io::Error) -> Error {
         .hint("python.interpreter names the program `python` of the environment that holds the functions")
 }
 
-/// Of a process and those that it has started, however deep.
+/// Of a process and those that its threads have started, however deep.
 fn memory_of(pid: i32, depth: usize) -> u64 {
-    let resident = fs::read_to_string(format!("/proc/{pid}/statm")).ok();
-    let pages: u64 = resident.and_then(|text| text.split(' ').nth(1)?.parse().ok()).unwrap_or(0);
-    let children = match depth {
-        0..8 => fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default(),
-        _ => String::new(),
-    };
-    let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
-    pages * 4096 + children.map(|child| memory_of(child, depth + 1)).sum::<u64>()
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children = threads
+        .filter(|_| depth < DEEPEST)
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|children| children.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|child| child.parse().ok());
+    resident(pid) + children.map(|child| memory_of(child, depth + 1)).sum::<u64>()
+}
+
+const DEEPEST: usize = 8;
+
+/// `VmRSS:     9292 kB`
+fn resident(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    kilobytes.unwrap_or(0) << 10
 }

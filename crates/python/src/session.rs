@@ -137,7 +137,14 @@ impl Session {
                 self.python.take().await?
             }
         };
-        let answer = worker.call(&task.name, calls, &self.python.settings).await;
+        let had_served = worker.served > 0;
+        let mut answer = worker.call(&task.name, calls, &self.python.settings).await;
+        let may_be_others = had_served && !self.is_held;
+        if answer.as_ref().is_err_and(|error| error.code == "python.memory") && may_be_others {
+            // What it held may have been left by the batches before.
+            worker = self.python.begin().await?;
+            answer = worker.call(&task.name, calls, &self.python.settings).await;
+        }
         if worker.is_free {
             self.worker = Some(worker);
         }

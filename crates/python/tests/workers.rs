@@ -334,12 +334,8 @@ def exits(rows: list[dict]):
     let Transformed { rows, .. } = call(&python, &mut session, "leaves_a_child", &films(1)).await.unwrap();
     let child = rows.column(0).as_any().downcast_ref::<Int32Array>().unwrap().value(0);
     call(&python, &mut session, "exits", &films(1)).await.unwrap_err();
-    let gone = || {
-        let status = std::fs::read_to_string(format!("/proc/{child}/stat"));
-        status.map_or(true, |stat| stat.contains(") Z "))
-    };
     let started = Instant::now();
-    while !gone() {
+    while !is_gone(child) {
         assert!(started.elapsed() < Duration::from_secs(10), "the child lives on");
         tokio::task::yield_now().await;
     }
@@ -416,4 +412,83 @@ async fn a_name_that_is_not_registered_is_never_looked_for() {
             "python.unknown_task"
         );
     }
+}
+
+/// A process that is gone, or waits to be reaped by one that has other things to do.
+fn is_gone(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    status.map_or(true, |stat| stat.contains(") Z "))
+}
+
+async fn number(python: &Python, session: &mut Session, name: &str) -> i32 {
+    let rows = call(python, session, name, &films(1)).await.unwrap().rows;
+    rows.column(0).as_any().downcast_ref::<Int32Array>().unwrap().value(0)
+}
+
+#[tokio::test]
+async fn memory_that_earlier_batches_have_left_fails_no_later_one() {
+    let mut stage = Stage::new(
+        r#"
+kept = []
+
+@transform
+def leaks(row: dict):
+    kept.append(bytearray(b"x" * 80_000_000))
+    time.sleep(0.2)
+    return {"id": os.getpid()}
+
+@transform
+def who(row: dict):
+    return {"id": os.getpid()}
+"#,
+    );
+    stage.settings.memory_limit = 300 << 20;
+    let (python, mut session) = stage.session().await;
+    let mut pids = std::collections::BTreeSet::new();
+    for _ in 0..8 {
+        pids.insert(number(&python, &mut session, "leaks").await);
+    }
+    assert!(pids.len() > 1, "{pids:?}");
+    for _ in 0..2 {
+        number(&python, &mut session, "leaks").await;
+    }
+    let heavy = number(&python, &mut session, "who").await;
+    drop(session);
+    assert_ne!(number(&python, &mut python.session(), "who").await, heavy, "nobody gets what it holds");
+}
+
+#[tokio::test]
+async fn a_worker_is_measured_with_what_its_threads_have_started() {
+    let mut stage = Stage::new(
+        r#"
+import threading
+
+@transform
+def lets_a_thread_eat(rows: list[dict]):
+    eat = [sys.executable, "-c", "kept = []\nwhile True: kept.append(bytearray(b'x' * 10_000_000))"]
+    thread = threading.Thread(target=subprocess.run, args=(eat,))
+    thread.start()
+    thread.join()
+"#,
+    );
+    stage.settings.memory_limit = 300 << 20;
+    let (python, mut session) = stage.session().await;
+    let error = call(&python, &mut session, "lets_a_thread_eat", &films(1)).await.unwrap_err();
+    assert_eq!(error.code, "python.memory");
+}
+
+#[tokio::test]
+async fn a_module_beside_the_runner_is_nobodys_and_one_of_the_path_is_found() {
+    let stage = Stage::new(
+        "\n@transform\ndef sees(row: dict):\n    return {\"title\": os.environ[\"PYTHONSAFEPATH\"] + \",\".join(sys.path)}\n",
+    );
+    let (python, mut session) = stage.session().await;
+    let rows = call(&python, &mut session, "sees", &films(1)).await.unwrap().rows;
+    let seen = &texts(&rows, "title")[0];
+    let here = std::env::current_dir().unwrap();
+    assert!(seen.starts_with('1') && seen.contains(stage.folder.path().to_str().unwrap()), "{seen}");
+    assert!(
+        seen[1..].split(',').all(|folder| !folder.is_empty() && std::path::Path::new(folder) != here),
+        "{seen}"
+    );
 }

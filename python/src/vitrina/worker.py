@@ -11,7 +11,10 @@ import atexit
 import importlib
 import os
 import platform
+import select
+import signal
 import sys
+import time
 from typing import Any, NoReturn
 
 from . import __version__, calls, failure
@@ -22,6 +25,8 @@ from .registry import Task, registry
 
 def main() -> NoReturn:
     arguments = _arguments()
+    if arguments.alive is not None:
+        _follow(arguments.alive)
     pipe = Pipe(arguments.read, arguments.write)
     _set_up_streams()
     worker = Worker(pipe, arguments.module)
@@ -36,8 +41,30 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m vitrina.worker")
     parser.add_argument("--in", dest="read", type=int, required=True, metavar="FD")
     parser.add_argument("--out", dest="write", type=int, required=True, metavar="FD")
+    parser.add_argument("--alive", type=int, metavar="FD", help="hangs up when the runner is gone")
     parser.add_argument("--module", action="append", default=[], metavar="MODULE")
     return parser.parse_args()
+
+
+_GRACE = 2.0
+
+
+def _follow(descriptor: int) -> None:
+    """Ends this worker and all that it has started when the runner is gone, whatever they do by then. In a process of its
+    own: a thread would wait for the interpreter, which a regular expression may hold for years."""
+    if os.fork() != 0:
+        os.close(descriptor)
+        return
+    try:
+        os.closerange(0, descriptor)
+        os.closerange(descriptor + 1, 64)
+        runner = select.poll()
+        runner.register(descriptor, 0)
+        runner.poll()
+        time.sleep(_GRACE)  # an idle worker hears it as well, and leaves in order
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    finally:
+        os._exit(0)
 
 
 class Worker:

@@ -72,6 +72,65 @@ async fn the_cinemas_function_is_listed_validated_applied_and_run() {
     assert!(exported.contains("task_type: PYTHON") && exported.contains("body: film_search"), "{exported}");
 }
 
+/// It holds the interpreter: no thread of the worker could end it.
+const HANGS: &str = r#"
+import os, re
+from vitrina import transform
+
+@transform
+def hangs(row: dict) -> dict:
+    print("pid", os.getpid(), flush=True)
+    re.match("(a*)*b", "a" * 64)
+    return row
+"#;
+
+const HANGING: &str = r#"
+pipelines:
+  - name: hanging
+    source_connection: cinema
+    target_table: analytics.film_search
+    mode: full
+    tasks:
+      - { order_index: 1, task_type: SQL, body: "select id, title from content.film_work" }
+      - { order_index: 2, task_type: PYTHON, body: hangs }
+"#;
+
+#[tokio::test]
+async fn a_function_that_hangs_does_not_outlive_a_runner_that_was_killed() {
+    let db = Database::fresh().await;
+    vitrina_cinema::migrate(db.url()).await.unwrap();
+    vitrina_cinema::seed(db.url(), 3, 0).await.unwrap();
+    let module = tempfile::tempdir().unwrap();
+    std::fs::write(module.path().join("hanging.py"), HANGS).unwrap();
+    let with_hanging = |command: Vitrina| {
+        with_python(command, &db)
+            .variable("VITRINA_PYTHON_MODULES", "hanging")
+            .variable("VITRINA_PYTHON_PATH", module.path().display().to_string())
+            .variable("VITRINA_PYTHON_DEADLINE", "1h")
+    };
+    let mut up = with_hanging(vitrina(&["up", "--listen", "127.0.0.1:0"])).start();
+    let api = format!("http://{}", up.is_up());
+    let typed = |arguments: &[&str]| {
+        let command = with_hanging(vitrina(arguments)).variable("VITRINA_API_URL", &api);
+        command.file("hanging.yaml", HANGING).ends(0)
+    };
+    typed(&["apply", "hanging.yaml", "--yes"]);
+    typed(&["run", "hanging"]);
+    let said = up.says_until("python: pid ").pop().unwrap();
+    let pid = said.split("python: pid ").nth(1).unwrap();
+    let pid: i32 = pid.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap();
+    up.signal(nix::sys::signal::Signal::SIGKILL);
+    let is_gone = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.map_or(true, |stat| stat.contains(") Z "))
+    };
+    let killed = std::time::Instant::now();
+    while !is_gone() {
+        assert!(killed.elapsed() < std::time::Duration::from_secs(20), "the worker lives on");
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn a_runner_whose_modules_cannot_be_imported_says_why_and_does_not_start() {
     let db = Database::fresh().await;
