@@ -211,9 +211,39 @@ _TIMESTAMPTZ = _read(_parse_timestamptz)
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+_SHORT = 16
+
+
+def _fraction(text: str) -> float | Decimal:
+    """A float, unless it has more digits than one holds."""
+    if len(text) <= _SHORT and "e" not in text and "E" not in text:
+        return float(text)
+    near, exact = float(text), Decimal(text)
+    return near if math.isfinite(near) and Decimal(repr(near)) == exact else exact
+
+
+# One decoder for all, as above.
+_parse_json = json.JSONDecoder(parse_float=_fraction).decode
+
+
+def _with_decimals(value: Any) -> str:
+    """What the encoder of Python has no word for: numbers with many digits, somewhere inside."""
+    if isinstance(value, Decimal) and value.is_finite():
+        return str(value)
+    if isinstance(value, dict):
+        pairs = (_JSON.encode({key: None})[1:-5] + _with_decimals(each) for key, each in value.items())
+        return "{" + ",".join(pairs) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(_with_decimals, value)) + "]"
+    return _JSON.encode(value)
+
+
 def _json(value: Any) -> str:
     try:
-        return _JSON.encode(value)
+        try:
+            return _JSON.encode(value)
+        except TypeError:
+            return _with_decimals(value)
     except (TypeError, ValueError) as error:
         raise Misfit(f"{_named(value)} that is not JSON ({error})") from None
 
@@ -242,7 +272,7 @@ _FORMS = {
     "timestamp": Form(_TIMESTAMP, _timestamp, _plain()),
     "timestamptz": Form(_TIMESTAMPTZ, _timestamptz, _plain()),
     "uuid": Form(UUID, _uuid, _plain()),
-    "json": Form(json.loads, _json, _plain()),
-    "jsonb": Form(json.loads, _json, _plain()),
+    "json": Form(_parse_json, _json, _plain()),
+    "jsonb": Form(_parse_json, _json, _plain()),
     "null": Form(None, _instance(type(None)), _plain()),
 }
