@@ -38,6 +38,11 @@ impl Python {
         &self.registry
     }
 
+    /// How many batches of one run may be worked on at a time.
+    pub fn workers_a_run(&self) -> usize {
+        self.settings.workers_a_run.max(1)
+    }
+
     pub fn session(self: &Arc<Self>) -> Session {
         Session::new(Arc::clone(self))
     }

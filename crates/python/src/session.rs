@@ -1,7 +1,7 @@
 //! The functions of one run, called batch by batch in one worker.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -68,12 +68,30 @@ pub struct Session {
     pub(crate) is_held: bool,
     /// Columns of the last rows that a task has returned: of no rows, and of one with nothing but NULL in it, it may not know
     /// them.
-    shapes: HashMap<String, SchemaRef>,
+    shapes: Shapes,
 }
+
+/// Columns by the names of tasks, for all sessions of one run.
+type Shapes = Arc<Mutex<HashMap<String, SchemaRef>>>;
 
 impl Session {
     pub(crate) fn new(python: Arc<Python>) -> Self {
-        Self { python, worker: None, is_held: false, shapes: HashMap::new() }
+        Self { python, worker: None, is_held: false, shapes: Shapes::default() }
+    }
+
+    /// Of the same run, in a worker of its own.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        let (python, shapes) = (Arc::clone(&self.python), Arc::clone(&self.shapes));
+        Self { python, worker: None, is_held: false, shapes }
+    }
+
+    fn shape(&self, task: &PythonTask) -> Option<SchemaRef> {
+        self.shapes().get(&task.name).cloned()
+    }
+
+    fn shapes(&self) -> MutexGuard<'_, HashMap<String, SchemaRef>> {
+        self.shapes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub async fn transform(
@@ -104,7 +122,7 @@ impl Session {
 
     /// The columns that a task returns are known: its rows have them of themselves, or have been seen.
     pub fn knows_columns(&self, task: &PythonTask) -> bool {
-        task.tells_columns() || self.shapes.contains_key(&task.name)
+        task.tells_columns() || self.shape(task).is_some()
     }
 
     /// What a function has returned, with types that Postgres has.
@@ -122,11 +140,10 @@ impl Session {
         let rows = self.typed(task, given, &rows)?;
         if rows.num_rows() > 0 {
             self.require_same_columns(task, &rows)?;
-            self.shapes.insert(task.name.clone(), rows.schema());
+            self.shapes().insert(task.name.clone(), rows.schema());
             return Ok(rows);
         }
-        let shape = self.shapes.get(&task.name).cloned();
-        Ok(shape.map_or(rows, RecordBatch::new_empty))
+        Ok(self.shape(task).map_or(rows, RecordBatch::new_empty))
     }
 
     pub(crate) async fn call(&mut self, task: &PythonTask, calls: &[(Value, Vec<u8>)]) -> Result<Frame> {
@@ -153,11 +170,11 @@ impl Session {
 
     /// A target whose columns come and go with the batches would depend on how rows fall into them.
     fn require_same_columns(&self, task: &PythonTask, rows: &RecordBatch) -> Result<()> {
-        let Some(shape) = self.shapes.get(&task.name) else { return Ok(()) };
+        let Some(shape) = self.shape(task) else { return Ok(()) };
         let names = |schema: &Schema| -> BTreeSet<String> {
             schema.fields().iter().map(|field| field.name().clone()).collect()
         };
-        let (before, now) = (names(shape), names(&rows.schema()));
+        let (before, now) = (names(&shape), names(&rows.schema()));
         let Some(odd) = before.symmetric_difference(&now).next() else { return Ok(()) };
         let message = format!(
             "python task {:?} returns the column {odd:?} with some batches and not with others",
@@ -175,7 +192,7 @@ impl Session {
             let was = given.schema().field_with_name(field.name()).cloned().ok();
             let field = match (field.data_type(), was) {
                 (DataType::Null, was) => {
-                    let before = self.shapes.get(&task.name);
+                    let before = self.shape(task);
                     let before = before.and_then(|shape| shape.field_with_name(field.name()).cloned().ok());
                     let known = before.or(was).map(Arc::new);
                     let field =

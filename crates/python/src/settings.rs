@@ -15,6 +15,8 @@ pub struct PythonSettings {
     pub variables: Vec<String>,
     /// Workers that wait for a run.
     pub warm: usize,
+    /// Workers that one run may have: so many of its batches are worked on at a time.
+    pub workers_a_run: usize,
     /// How long a function may take for one batch.
     pub deadline: Duration,
     /// What a worker and its children may hold in memory.

@@ -34,6 +34,7 @@ impl Stage {
             path: vec![folder.path().to_owned()],
             variables: Vec::new(),
             warm: 1,
+            workers_a_run: 1,
             deadline: Duration::from_secs(30),
             memory_limit: 1 << 30,
             batches_a_worker: 1000,

@@ -64,6 +64,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("python.path", "VITRINA_PYTHON_PATH", List, Unset, "folders where modules are looked for before the environment's own"),
     setting("python.variables", "VITRINA_PYTHON_VARIABLES", List, Unset, "variables of the runner's environment that functions may see; all others are kept from them"),
     setting("python.warm_workers", "VITRINA_PYTHON_WARM_WORKERS", Text, Value("1"), "workers that have imported the modules and wait for a run"),
+    setting("python.workers_per_run", "VITRINA_PYTHON_WORKERS_PER_RUN", Text, Value("1"), "how many batches of one run are worked on at a time, in a worker each; more than one wants functions that keep nothing between batches"),
     setting("python.deadline", "VITRINA_PYTHON_DEADLINE", Text, Value("60s"), "how long a function may work on one batch before its worker is killed"),
     setting("python.memory_limit", "VITRINA_PYTHON_MEMORY_LIMIT", Text, Value("1GB"), "what a worker and its children may hold in memory before they are killed"),
     setting("python.batches_per_worker", "VITRINA_PYTHON_BATCHES_PER_WORKER", Text, Value("1000"), "a worker is replaced by a fresh one after so many batches"),

@@ -246,6 +246,7 @@ impl Reader<'_> {
         let path = self.optional_list("python.path", parse::name);
         let variables = self.optional_list("python.variables", parse::name);
         let warm = self.text("python.warm_workers", parse::count);
+        let workers_a_run = self.text("python.workers_per_run", parse::count);
         let deadline = self.text("python.deadline", parse::duration);
         let memory_limit = self.text("python.memory_limit", parse::bytes);
         let batches_a_worker = self.text("python.batches_per_worker", parse::count);
@@ -255,6 +256,7 @@ impl Reader<'_> {
             path: path?.into_iter().map(PathBuf::from).collect(),
             variables: variables?,
             warm: warm?.get(),
+            workers_a_run: workers_a_run?.get(),
             deadline: deadline?,
             memory_limit: memory_limit? as u64,
             batches_a_worker: u32::try_from(batches_a_worker?.get()).unwrap_or(u32::MAX),

@@ -20,10 +20,12 @@ pub struct Order<'a> {
     pub done: u64,
 }
 
-/// The transforms of a pipeline, in order. A name that is not registered here is refused before anything runs; no code
-/// ever comes from the database.
+/// All steps of a pipeline in order, as often as batches may be worked on at a time; none where it has no steps. A name that
+/// is not registered here is refused before anything runs; no code ever comes from the database.
 pub fn open(order: &Order<'_>) -> Result<Vec<Box<dyn Transform>>> {
-    Ok(steps(order)?.map(|steps| Box::new(steps) as Box<dyn Transform>).into_iter().collect())
+    let Some(first) = steps(order)? else { return Ok(Vec::new()) };
+    let lanes = order.python.map_or(1, |python| python.workers_a_run());
+    Ok(first.lanes(lanes).into_iter().map(|steps| Box::new(steps) as Box<dyn Transform>).collect())
 }
 
 /// The columns that rows with these have behind the transforms; `None` where that shows when they run.

@@ -16,6 +16,8 @@ pub(super) struct Steps {
     session: Session,
     tasks: Vec<PythonTask>,
     context: Context,
+    /// How far a batch is behind the one before: between the two come those of the other lanes.
+    stride: u64,
     /// The target's, by which rows that are refused are named.
     key: Vec<String>,
 }
@@ -24,7 +26,22 @@ impl Steps {
     pub(super) fn new(python: &Arc<Python>, names: &[&str], context: Context) -> Result<Self> {
         let find = |name: &&str| python.registry().find(name, TaskUse::Transform).cloned();
         let tasks = names.iter().map(find).collect::<Result<_>>()?;
-        Ok(Self { session: python.session(), tasks, context, key: Vec::new() })
+        Ok(Self { session: python.session(), tasks, context, stride: 1, key: Vec::new() })
+    }
+
+    /// For so many batches at a time, which come to them in turn.
+    pub(super) fn lanes(mut self, count: usize) -> Vec<Self> {
+        self.stride = count as u64;
+        self.context.batch += 1;
+        let beside = |lane: u64| Self {
+            session: self.session.beside(),
+            tasks: self.tasks.clone(),
+            context: Context { batch: self.context.batch + lane, ..self.context.clone() },
+            stride: self.stride,
+            key: Vec::new(),
+        };
+        let others: Vec<Self> = (1..self.stride).map(beside).collect();
+        std::iter::once(self).chain(others).collect()
     }
 
     /// The columns of what becomes of rows with these, where that can be told without rows.
@@ -47,11 +64,11 @@ impl Transform for Steps {
     }
 
     async fn apply(&mut self, mut batch: Batch) -> Result<Batch> {
-        self.context.batch += 1;
+        let context = self.context.clone();
+        self.context.batch += self.stride;
         let scope = Answered::of(&batch)?;
         for task in &self.tasks {
-            let Transformed { rows, refused } =
-                self.session.transform(task, &batch.rows, &self.context).await?;
+            let Transformed { rows, refused } = self.session.transform(task, &batch.rows, &context).await?;
             for refused in refused {
                 require_key(task, &batch, &self.key)?;
                 let code = format!("python.{}", refused.code);

@@ -31,6 +31,7 @@ impl Functions {
             path: vec![module.path().to_owned()],
             variables: Vec::new(),
             warm: 1,
+            workers_a_run: 1,
             deadline: Duration::from_secs(60),
             memory_limit: 1 << 30,
             batches_a_worker: 1000,

@@ -61,6 +61,15 @@ def two(context: Context, position) -> Iterator[tuple[list[dict], Any]]:
         raise ValueError("not yet")
 
 @transform
+def in_company(rows: list[dict], context: Context) -> list[dict]:
+    """Waits until the batch behind it has begun as well, which another worker has to do."""
+    folder = os.path.dirname(__file__)
+    open(os.path.join(folder, f"began-{context.batch}"), "w").close()
+    while context.batch % 2 == 1 and not os.path.exists(os.path.join(folder, f"began-{context.batch + 1}")):
+        time.sleep(0.01)
+    return [row | {"title": f"{context.batch} {os.getpid()}"} for row in rows]
+
+@transform
 def twice(row: dict) -> list[dict]:
     return [row, row | {"id": row["id"] + 1000}]
 
@@ -192,6 +201,36 @@ async fn a_key_that_a_function_drops_is_deleted_in_both_modes() {
         assert_eq!(stage.count("analytics.film where id in (1, 15)").await, 2, "{mode}");
         assert_eq!(stage.count("analytics.film").await, 12, "{mode}");
     }
+}
+
+#[tokio::test]
+async fn batches_of_a_run_are_worked_on_side_by_side_and_written_in_their_order() {
+    let stage = Stage::with_films(60).await;
+    let functions = Functions::with(|settings| settings.workers_a_run = 2).await;
+    let mut changes = incremental(&["in_company"]);
+    changes["batch_size"] = json!(10);
+    let id = stage.pipeline(changes).await;
+    let run = functions.succeed(&stage, id).await;
+    assert_eq!((run.rows_read, run.batches), (60, 6));
+    let wrong = "analytics.film where split_part(title, ' ', 1)::int <> (id + 9) / 10";
+    assert_eq!(stage.count(wrong).await, 0, "every batch knows its number");
+    let workers = "select count(distinct split_part(title, ' ', 2)) from analytics.film";
+    assert_eq!(stage.db.value::<i64>(workers).await, 2);
+}
+
+#[tokio::test]
+async fn side_by_side_a_batch_that_fails_leaves_those_before_it_and_none_behind_it() {
+    let stage = Stage::with_films(60).await;
+    let functions = Functions::with(|settings| settings.workers_a_run = 3).await;
+    let mut changes = incremental(&["breaks_at_three"]);
+    changes["batch_size"] = json!(1);
+    let id = stage.pipeline(changes).await;
+    let run = functions.run(&stage, id).await;
+    assert_eq!(run.error_code.as_deref(), Some("python.exception"));
+    assert_eq!(titles(&stage).await, ["Film 1", "Film 2"]);
+    stage.db.execute("update content.film set id = 103 where id = 3").await;
+    functions.succeed(&stage, id).await;
+    assert_eq!(stage.count("analytics.film").await, 60);
 }
 
 #[tokio::test]

@@ -69,6 +69,7 @@ fn settings(folder: PathBuf) -> PythonSettings {
         path: vec![folder],
         variables: Vec::new(),
         warm: 1,
+        workers_a_run: 1,
         deadline: Duration::from_secs(60),
         memory_limit: 1 << 30,
         batches_a_worker: 1000,
