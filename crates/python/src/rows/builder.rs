@@ -16,7 +16,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use vitrina_pgcopy::{Kind, Scalar};
 
-use super::cells::DAY;
+use super::cells::{CYCLE, DAY, YEARS};
 
 type Taken<T = ()> = std::result::Result<T, String>;
 
@@ -231,12 +231,26 @@ fn date(text: &str) -> Taken<i32> {
     match text {
         "infinity" => Ok(i32::MAX),
         "-infinity" => Ok(i32::MIN),
-        _ => {
-            let date: Date = text.parse().map_err(|error: jiff::Error| error.to_string())?;
-            let days = date.duration_since(Date::constant(1970, 1, 1)).as_hours() / 24;
-            i32::try_from(days).map_err(|_| "it is out of range".to_owned())
-        }
+        _ => i32::try_from(day(text)?).map_err(|_| "it is out of range".to_owned()),
     }
+}
+
+/// Days since 1970, of years that are beyond this library as well.
+fn day(text: &str) -> Taken<i64> {
+    let days = |date: Date| date.duration_since(Date::constant(1970, 1, 1)).as_hours() / 24;
+    let error = match text.parse::<Date>() {
+        Ok(date) => return Ok(days(date)),
+        Err(error) => error.to_string(),
+    };
+    let far = || {
+        let (year, rest) = text.get(1..)?.split_once('-').map(|(year, rest)| (&text[..=year.len()], rest))?;
+        let (month, day) = rest.split_once('-')?;
+        let year: i64 = year.parse().ok()?;
+        let near = i16::try_from(2000 + year.rem_euclid(YEARS)).ok()?;
+        let date = Date::new(near, month.parse().ok()?, day.parse().ok()?).ok()?;
+        Some(days(date) + (year - i64::from(near)) / YEARS * CYCLE)
+    };
+    far().ok_or(error)
 }
 
 fn time(text: &str) -> Taken<i64> {
@@ -252,9 +266,17 @@ fn local(text: &str) -> Taken<i64> {
     match text {
         "infinity" | "-infinity" => moment(text),
         _ => {
-            let local: DateTime = text.parse().map_err(|error: jiff::Error| error.to_string())?;
-            let since = local.duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0));
-            i64::try_from(since.as_micros()).map_err(|_| "it is out of range".to_owned())
+            let error = match text.parse::<DateTime>() {
+                Ok(local) => {
+                    let since = local.duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0));
+                    return i64::try_from(since.as_micros()).map_err(|_| "it is out of range".to_owned());
+                }
+                Err(error) => error.to_string(),
+            };
+            let (date, clock) = text.split_once('T').ok_or(error)?;
+            let days = day(date)?.checked_mul(DAY);
+            let micros = days.zip(Some(time(clock)?)).and_then(|(days, rest)| days.checked_add(rest));
+            micros.ok_or_else(|| "it is out of range".to_owned())
         }
     }
 }

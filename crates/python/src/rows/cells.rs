@@ -9,12 +9,15 @@ use arrow_array::types::{
     Time64MicrosecondType, TimestampMicrosecondType,
 };
 use jiff::SignedDuration;
-use jiff::civil::{Date, DateTime, Time};
+use jiff::civil::{Date, Time};
 use vitrina_core::{Error, Result};
 use vitrina_pgcopy::{Kind, Scalar};
 
 /// A time may be the end of its day.
 pub(super) const DAY: i64 = 86_400_000_000;
+/// The days after which the calendar repeats itself, and its years.
+pub(super) const CYCLE: i64 = 146_097;
+pub(super) const YEARS: i64 = 400;
 
 pub(super) fn write(array: &dyn Array, kind: Kind, row: usize, out: &mut Vec<u8>) -> Result<()> {
     if array.is_null(row) {
@@ -104,13 +107,20 @@ fn date(days: i32) -> Result<String> {
     match days {
         i32::MAX => Ok("infinity".to_owned()),
         i32::MIN => Ok("-infinity".to_owned()),
-        days => {
-            let date = jiff::Span::new()
-                .try_days(days)
-                .and_then(|days| Date::constant(1970, 1, 1).checked_add(days));
-            date.map(|date| date.to_string()).map_err(out_of_range)
-        }
+        days => day(days.into()),
     }
+}
+
+/// The calendar repeats itself: Postgres knows years that this library does not.
+fn day(days: i64) -> Result<String> {
+    let since = SignedDuration::from_hours(24 * days.rem_euclid(CYCLE));
+    let date = Date::constant(1970, 1, 1).checked_add(since).map_err(out_of_range)?;
+    let year = i64::from(date.year()) + YEARS * days.div_euclid(CYCLE);
+    let (month, day) = (date.month(), date.day());
+    Ok(match year {
+        0..=9999 => format!("{year:04}-{month:02}-{day:02}"),
+        _ => format!("{year:+07}-{month:02}-{day:02}"),
+    })
 }
 
 fn time(microseconds: i64) -> Result<String> {
@@ -126,10 +136,8 @@ fn moment(microseconds: i64) -> Result<String> {
         i64::MAX => Ok("infinity".to_owned()),
         i64::MIN => Ok("-infinity".to_owned()),
         _ => {
-            let moment = DateTime::constant(1970, 1, 1, 0, 0, 0, 0)
-                .checked_add(SignedDuration::from_micros(microseconds))
-                .map_err(out_of_range)?;
-            Ok(format!("{moment}Z"))
+            let (days, rest) = (microseconds.div_euclid(DAY), microseconds.rem_euclid(DAY));
+            Ok(format!("{}T{}Z", day(days)?, time(rest)?))
         }
     }
 }

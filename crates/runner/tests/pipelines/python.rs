@@ -53,6 +53,26 @@ def up_to_ten(rows: list[dict]) -> list[dict]:
         raise ValueError("not yet")
     return [row for row in rows if row["id"] <= 10]
 
+@transform
+def rated_until_allowed(rows: list[dict]) -> list[dict]:
+    if not is_allowed():
+        return up_to_ten(rows)
+    return [{"id": row["id"], "title": row["title"]} for row in rows]
+
+@transform
+def as_a_row(row: dict) -> dict:
+    return row
+
+@transform
+def as_a_frame(rows: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+    return rows.take(pyarrow.array(range(len(rows))))
+
+@transform(output={"facts": "jsonb", "price": "numeric", "born": "date"})
+def declares(rows: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+    texts = [f'{{"id": {number}}}' for number in rows["id"].to_pylist()]
+    rows = rows.append_column("facts", pyarrow.array(texts)).append_column("price", pyarrow.array(["1.10"] * len(rows)))
+    return rows.append_column("born", rows["modified"].cast(pyarrow.date32()))
+
 @source
 def two(context: Context, position) -> Iterator[tuple[list[dict], Any]]:
     if position is None:
@@ -330,6 +350,64 @@ async fn a_mart_behind_functions_is_created_with_the_columns_of_the_first_rows()
         assert_eq!(types, "integer, double precision, timestamp with time zone, numeric(3,1), text");
         functions.succeed(&stage, id).await;
     }
+}
+
+#[tokio::test]
+async fn a_load_that_goes_on_with_fewer_columns_is_refused_before_it_is_merged() {
+    let (stage, functions) = (Stage::with_films(25).await, Functions::new().await);
+    stage.db.execute("insert into analytics.film (id, title) values (1, 'was here')").await;
+    let mut changes = plan(&["rated_until_allowed"]);
+    changes["batch_size"] = json!(4);
+    let id = stage.pipeline(changes).await;
+    assert_eq!(functions.run(&stage, id).await.error_code.as_deref(), Some("python.exception"));
+    functions.allow();
+    let run = functions.run(&stage, id).await;
+    assert_eq!(run.error_code.as_deref(), Some("sink.load_columns"), "{:?}", run.error);
+    assert_eq!(titles(&stage).await, ["was here"]);
+}
+
+#[tokio::test]
+async fn days_that_python_has_no_form_for_and_long_numbers_come_through_as_they_are() {
+    let functions = Functions::new().await;
+    for function in ["as_a_row", "as_a_frame"] {
+        let stage = Stage::with_films(0).await;
+        stage
+            .db
+            .execute(
+                r#"create table content.day (id int primary key, day date, at timestamptz, facts jsonb, price numeric);
+            create table analytics.day (like content.day including all);
+            insert into content.day values
+                (1, '12024-01-01', '12024-01-01 00:00:00.123456Z', '{"a": 0.12345678901234567890}', 12345678901234567890.10),
+                (2, '0044-03-15 BC', '0044-03-15 12:00:00Z BC', '[123456789012345678901234567890]', 'NaN'),
+                (3, 'infinity', '-infinity', '{"a": {"b": 1.5}}', 0.00), (4, null, null, null, null)"#,
+            )
+            .await;
+        let mut changes = plan(&[function]);
+        changes["plan"][0]["body"] = json!("select * from content.day");
+        changes["target_table"] = json!("analytics.day");
+        let id = stage.pipeline(changes).await;
+        functions.succeed(&stage, id).await;
+        let same = "content.day d join analytics.day m using (id) where row(d.*)::text = row(m.*)::text";
+        assert_eq!(stage.count(same).await, 4, "{function}");
+    }
+}
+
+#[tokio::test]
+async fn types_that_a_function_declares_are_those_of_its_mart() {
+    let (stage, functions) = (Stage::with_films(3).await, Functions::new().await);
+    stage
+        .db
+        .execute("insert into etl.etl_targets (name, key, create_if_missing) values ('analytics.made', '{id}', true)")
+        .await;
+    let mut changes = plan(&["declares"]);
+    changes["target_table"] = json!("analytics.made");
+    let id = stage.pipeline(changes).await;
+    functions.succeed(&stage, id).await;
+    let types = "select string_agg(format_type(atttypid, atttypmod), ', ' order by attname) from pg_attribute
+                  where attrelid = 'analytics.made'::regclass and attname in ('facts', 'price', 'born')";
+    assert_eq!(stage.db.value::<String>(types).await, "date, jsonb, numeric");
+    let right = "analytics.made where facts = jsonb_build_object('id', id) and price::text = '1.10' and born = modified::date";
+    assert_eq!(stage.count(right).await, 3);
 }
 
 #[tokio::test]
