@@ -172,6 +172,19 @@ async fn a_plan_reads_with_sql_goes_through_its_functions_in_order_and_wins_over
     assert_eq!(stage.count("analytics.film where rating is not null and modified is not null").await, 3);
 }
 
+/// R-CFG-3.
+#[tokio::test]
+async fn the_last_steps_target_gets_the_rows() {
+    let (stage, functions) = (Stage::with_films(3).await, Functions::new().await);
+    stage.db.execute("create table analytics.slug (like analytics.film including all)").await;
+    let mut changes = plan(&["slug", "exclaim"]);
+    changes["plan"][2]["target_table"] = json!("analytics.slug");
+    let id = stage.pipeline(changes).await;
+    functions.succeed(&stage, id).await;
+    assert_eq!(stage.count("analytics.film").await, 0);
+    assert_eq!(stage.count("analytics.slug where title like 'film-_!'").await, 3);
+}
+
 /// R-META-2.
 #[tokio::test]
 async fn a_plan_that_names_a_table_and_no_query_reads_all_of_its_columns() {
