@@ -205,7 +205,7 @@ impl App {
 
 pub(crate) fn runner() -> RunnerAbilities {
     let connections = vec!["source".to_owned(), "marts".to_owned()];
-    RunnerAbilities { name: "r1".to_owned(), connections, python_tasks: Vec::new() }
+    RunnerAbilities { name: "r1".to_owned(), connections, ..RunnerAbilities::default() }
 }
 
 pub(crate) async fn send(request: RequestBuilder) -> Answer {

@@ -66,7 +66,7 @@ impl Stand {
 
 fn able() -> RunnerAbilities {
     let connections = vec!["cinema".to_owned(), "marts".to_owned()];
-    RunnerAbilities { name: "r1".to_owned(), connections, python_tasks: Vec::new() }
+    RunnerAbilities { name: "r1".to_owned(), connections, ..RunnerAbilities::default() }
 }
 
 fn difference(kind: DifferenceKind, key: &str) -> Difference {

@@ -49,6 +49,8 @@ impl<'a> Pending<'a> {
             decision: None,
             config_hash: order.pipeline.config_hash(order.target),
             key: key.clone(),
+            // Which keys have changed does not depend on what becomes of their rows.
+            code: checkpoint.code.clone(),
         };
         let resumed = checkpoint.clone().resume(&by).ok();
         let from = resumed.filter(|_| order.pipeline.mode == Mode::Incremental);

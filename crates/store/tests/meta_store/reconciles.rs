@@ -126,6 +126,7 @@ async fn one_runner_takes_a_reconcile_and_only_one_that_reaches_both_sides() {
         name: "r".to_owned(),
         connections: connections.iter().map(ToString::to_string).collect(),
         python_tasks: tasks.iter().map(ToString::to_string).collect(),
+        ..RunnerAbilities::default()
     };
     for unable in
         [able(&["cinema"], &["shout"]), able(&["marts"], &["shout"]), able(&["cinema", "marts"], &[])]

@@ -3,7 +3,8 @@
 use serde_json::json;
 use vitrina_core::{Level, Mode, Verdict};
 
-use crate::python::{Counted, Functions, from_python, incremental, plan};
+use crate::functions::{Functions, plan};
+use crate::python::{Counted, from_python, incremental};
 use crate::stage::Stage;
 
 #[tokio::test]
