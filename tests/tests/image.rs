@@ -80,7 +80,14 @@ fn every_workspace_member_is_admitted_to_the_image() {
 
 #[test]
 fn files_that_the_build_reads_besides_sources_are_admitted_to_the_image() {
-    for path in ["Cargo.toml", "Cargo.lock", "crates/store/migrations", "examples/cinema/migrations"] {
+    for path in [
+        "Cargo.toml",
+        "Cargo.lock",
+        "crates/store/migrations",
+        "examples/cinema/migrations",
+        "ui/src",
+        "ui/.npmrc",
+    ] {
         assert_admitted(Path::new(path));
     }
     let mut files = Vec::new();
@@ -99,7 +106,14 @@ fn files_that_the_build_reads_besides_sources_are_admitted_to_the_image() {
 #[test]
 fn secrets_history_and_build_output_are_kept_out_of_the_image() {
     let patterns = read("deploy/Dockerfile.dockerignore");
-    for path in [".env", ".git/config", "target/debug/vitrina", "examples/cinema/target/debug/x"] {
+    for path in [
+        ".env",
+        ".git/config",
+        "target/debug/vitrina",
+        "examples/cinema/target/debug/x",
+        "ui/dist/index.html",
+        "ui/node_modules/x",
+    ] {
         assert!(!is_admitted(Path::new(path), &patterns), "{path}");
     }
 }

@@ -31,7 +31,8 @@ pub(crate) async fn check(
     };
     app.limits.check(&caller.name, request.method())?;
     permit(&caller, needed)?;
-    request.extensions_mut().insert(Actor { name: caller.name, request_id });
+    request.extensions_mut().insert(Actor { name: caller.name.clone(), request_id });
+    request.extensions_mut().insert(caller);
     match token.filter(|_| known.is_some()) {
         Some(token) => meanwhile(next.run(request), confirm(&app, token, needed)).await,
         None => Ok(next.run(request).await),

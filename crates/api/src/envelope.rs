@@ -86,14 +86,14 @@ fn complete(mut response: Response, id: &str) -> Response {
     document
 }
 
-/// A page that wants more than an answer to a program may set a policy of its own.
+/// A page that wants more than an answer to a program may set a policy of its own, and say that it may be kept.
 fn mark(headers: &mut HeaderMap, id: &str, encrypted: bool) {
     let nothing = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
     headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(nothing);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
     if encrypted {
         headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static("max-age=31536000"));

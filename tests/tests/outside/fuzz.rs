@@ -141,7 +141,7 @@ impl Stand {
         id
     }
 
-    fn complaints(&self) -> String {
+    pub(crate) fn complaints(&self) -> String {
         let log = self.api_log();
         let loud = log.lines().filter(|line| line.contains("\"error\"") || line.contains("panicked"));
         loud.collect::<Vec<_>>().join("\n")

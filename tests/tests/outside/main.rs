@@ -1,8 +1,9 @@
-//! Programs of others that call the API, in Python: what an orchestrator does, and what a fuzzer tries. The binary runs
-//! as an API and runners, each a process of its own.
+//! Programs of others that call the API: what an orchestrator does, what a fuzzer tries, and a browser. The binary runs as an
+//! API and runners, each a process of its own.
 #![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
 
 mod airflow;
+mod browser;
 mod fuzz;
 mod process;
 mod stand;

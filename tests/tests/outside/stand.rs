@@ -104,7 +104,7 @@ impl Stand {
     }
 
     /// The real binary, with settings of this stand and none of the machine's.
-    fn vitrina(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn vitrina(&self, arguments: &[&str]) -> Command {
         let folder = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned();
         let binary = folder.join("vitrina");
         assert!(binary.exists(), "build the binary first: make build, or cargo test --workspace");

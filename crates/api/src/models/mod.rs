@@ -35,7 +35,9 @@ pub(crate) use run::{Batch, LogLine, Reason, Run, RunAccepted, RunDetail, RunMet
 pub(crate) use state::{
     CheckpointVersion, NewPosition, PipelineState, StateAnswer, StateEdit, StateForecast,
 };
-pub(crate) use system::{AuditEntry, Health, Live, PythonTask, Runner, RunnerPulse, SourcePulse, Version};
+pub(crate) use system::{
+    AuditEntry, Caller, Health, Live, PythonTask, Runner, RunnerPulse, SourcePulse, Version,
+};
 pub(crate) use target::{Document, TargetDetail};
 pub(crate) use task::Task;
 pub(crate) use watch::Watch;

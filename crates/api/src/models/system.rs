@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
-use vitrina_store::{AuditRecord, PythonTaskRecord, RunnerRecord};
+use vitrina_store::{AuditRecord, PythonTaskRecord, Role, RunnerRecord, TokenInfo};
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Runner {
@@ -69,6 +69,22 @@ impl From<PythonTaskRecord> for PythonTask {
     fn from(record: PythonTaskRecord) -> Self {
         let PythonTaskRecord { name, runner, kind, version_hash, doc, published_at, alive } = record;
         Self { name, kind, runner, alive, version_hash, doc, published_at }
+    }
+}
+
+/// Who calls.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Caller {
+    /// The name of the token, or `local` where the server is open to this machine.
+    name: String,
+    /// What the caller may do: `viewer` looks, `operator` also runs and repairs, `admin` also configures.
+    #[schema(value_type = String, example = "operator")]
+    role: Role,
+}
+
+impl From<TokenInfo> for Caller {
+    fn from(TokenInfo { name, role }: TokenInfo) -> Self {
+        Self { name, role }
     }
 }
 

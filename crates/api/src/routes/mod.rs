@@ -20,6 +20,7 @@ pub(crate) mod schema;
 mod state;
 mod system;
 mod targets;
+mod ui;
 
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -95,6 +96,7 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Viewer,   routes!(config::export)))        // GET    /export
         .routes(needs(Viewer,   routes!(config::json_schema)))   // GET    /config.schema.json
         .routes(needs(Admin,    routes!(system::audit)))         // GET    /audit?limit=&cursor=
+        .routes(needs(Viewer,   routes!(system::whoami)))        // GET    /whoami
         .routes(needs(Viewer,   routes!(metrics::show)))         // GET    /metrics
         .routes(needs(Viewer,   routes!(documentation::show)))   // GET    /openapi.json
         .routes(routes!(system::health))                         // GET    /health
@@ -121,6 +123,7 @@ pub(crate) fn router(app: &App) -> Router {
         .merge(plain)
         .route("/", get(system::welcome))
         .merge(docs::page(app, &document))
+        .merge(ui::pages())
         .fallback(async || Error::NoSuchPath)
         .method_not_allowed_fallback(async || Error::WrongMethod)
         .layer(Extension(documentation::Text::of(&document)))

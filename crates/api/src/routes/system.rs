@@ -6,12 +6,12 @@ use axum::response::Html;
 use axum::{Extension, Json};
 
 use super::documentation::{InvalidRequest, NoRunner, RunnerGone};
-use vitrina_store::Actor;
+use vitrina_store::{Actor, TokenInfo};
 
 use crate::app::App;
 use crate::error::Result;
 use crate::extract::RunnerPath;
-use crate::models::{AuditEntry, Health, Live, Page, PythonTask, Runner, Version};
+use crate::models::{AuditEntry, Caller, Health, Live, Page, PythonTask, Runner, Version};
 use crate::query::{NumberedSlice, Params};
 use crate::services::system;
 
@@ -60,6 +60,13 @@ pub(super) async fn audit(
 ) -> Result<Json<Page<AuditEntry>>> {
     let (records, next) = system::audit(&app, slice.after()?, slice.rows()?).await?;
     Ok(Json(Page { next_cursor: next.map(|id| id.to_string()), ..Page::whole(records) }))
+}
+
+/// Who am I, and what may I do?
+#[utoipa::path(get, path = "/whoami", tag = "system", operation_id = "whoami",
+    responses((status = 200, body = Caller)))]
+pub(super) async fn whoami(Extension(caller): Extension<TokenInfo>) -> Json<Caller> {
+    Json(caller.into())
 }
 
 /// How is the installation?

@@ -26,3 +26,4 @@ mod state;
 mod system;
 mod targets;
 mod tls;
+mod ui;

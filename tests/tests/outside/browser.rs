@@ -1,0 +1,60 @@
+//! The web UI as its users meet it: a real browser, the real binary, real runs. Each test is a file of `ui/tests`, played
+//! by Playwright on a stand of its own.
+//!
+//! SCREENSHOTS=docs/images makes the pictures of the documentation.
+
+use std::env;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::process::Process;
+use crate::stand::{Stand, TOKEN, root};
+
+/// Longer than any file of tests takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(170);
+
+#[tokio::test]
+async fn the_list_tells_what_is_late_and_what_failed_in_a_browser() {
+    play("list.spec.ts").await;
+}
+
+#[tokio::test]
+async fn five_hundred_pipelines_stay_fast_in_a_browser() {
+    play("fast.spec.ts").await;
+}
+
+#[tokio::test]
+async fn roles_tokens_keys_and_languages_are_respected_in_a_browser() {
+    play("access.spec.ts").await;
+}
+
+async fn play(file: &str) {
+    let stand = Stand::start().await;
+    let _runner = stand.runner("browsed", "30s").await;
+    let mut command = Command::new(root().join("scripts/ui"));
+    command.args(["run", "playwright", "test", file, "--output"]).arg(stand.directory().join("results"));
+    command.env_clear().env("VITRINA_URL", &stand.url).env("VITRINA_DATABASE_URL", stand.database.url());
+    command.env("VITRINA_TOKEN_ADMIN", TOKEN);
+    for role in ["viewer", "operator"] {
+        command.env(format!("VITRINA_TOKEN_{}", role.to_uppercase()), stand.token(role).await);
+    }
+    for name in ["PATH", "HOME", "XDG_CACHE_HOME", "CHROMIUM"] {
+        command.envs(env::var_os(name).map(|value| (name, value)));
+    }
+    if let Some(folder) = env::var_os("SCREENSHOTS") {
+        command.env("SCREENSHOTS", root().join(folder));
+    }
+    let (status, said) = Process::start(file, command).patient(PATIENCE).ends().await;
+    assert!(status.success(), "{said}\n\nwhat the API said of it:\n{}", stand.complaints());
+    eprintln!("{said}");
+}
+
+impl Stand {
+    async fn token(&self, role: &str) -> String {
+        let (status, said) =
+            Process::start("token", self.vitrina(&["token", "create", role, "--role", role])).ends().await;
+        assert!(status.success(), "{said}");
+        said.lines().find(|line| !line.contains(' ') && !line.is_empty()).expect("a token").to_owned()
+    }
+}

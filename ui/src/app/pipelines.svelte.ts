@@ -1,0 +1,133 @@
+// All pipelines, as the list and the palette show them, kept up by events. Events tell of runs; how a pipeline stands then
+// is asked for, never guessed.
+
+import {
+  eachPipeline,
+  pipelineStatus,
+  runners,
+  runs,
+  type Pipeline,
+  type PipelineStatus,
+  type Run,
+} from '../api/calls';
+import { events } from '../api/events.svelte';
+import { Problem } from '../api/problem';
+import { paced } from './load.svelte';
+
+/** More changes at once than this, and the whole list is asked for instead. */
+const FEW = 10;
+const PACE = 200;
+const REFRESH = 30_000;
+const STRIP = 12;
+
+class Pipelines {
+  list = $state.raw<Pipeline[]>([]);
+  /** Of each pipeline the newest runs, oldest first. */
+  recent = $state.raw(new Map<string, Run[]>());
+  loaded = $state(false);
+  error = $state.raw<unknown>(null);
+  /** Null until it is known. */
+  livingRunners = $state<number | null>(null);
+  #changed = new Set<string>();
+  #asking: Promise<void> | null = null;
+
+  /** Answers how to stop following. */
+  follow(): () => void {
+    void this.refresh();
+    const lookAgain = paced(PACE, () => void this.#lookAgain());
+    const stop = events.listen((event) => {
+      if (event.topic === 'reset') return void this.refresh();
+      if (event.topic === 'run.progress') this.#progress(event.data);
+      if (event.topic !== 'run.status') return;
+      this.#changed.add(event.data.pipeline_id);
+      this.#remember([event.data]);
+      lookAgain();
+    });
+    const timer = setInterval(() => void this.refresh(), REFRESH);
+    return () => {
+      stop();
+      clearInterval(timer);
+    };
+  }
+
+  /** Asks; who asks meanwhile shares the answer. */
+  refresh(): Promise<void> {
+    this.#asking ??= this.#ask().finally(() => (this.#asking = null));
+    return this.#asking;
+  }
+
+  async #ask(): Promise<void> {
+    try {
+      const before = new Map(this.list.map((pipeline) => [pipeline.id, pipeline]));
+      const gathered: Pipeline[] = [];
+      await eachPipeline((page) => {
+        gathered.push(...page.map((pipeline) => unchanged(before.get(pipeline.id), pipeline)));
+        if (!this.loaded) this.list = [...gathered];
+        this.loaded = true;
+      });
+      this.list = gathered;
+      this.error = null;
+      await Promise.all([this.#lookAtRuns(), this.#lookAtRunners()]);
+    } catch (error) {
+      this.error = error;
+    }
+  }
+
+  /** What a call has answered about one of them. */
+  put(status: PipelineStatus): void {
+    this.list = this.list.map((pipeline) => (pipeline.id === status.id ? merged(pipeline, status) : pipeline));
+  }
+
+  async #lookAgain(): Promise<void> {
+    const ids = [...this.#changed];
+    this.#changed.clear();
+    const unknown = ids.some((id) => !this.list.some((pipeline) => pipeline.id === id));
+    if (ids.length > FEW || unknown) return this.refresh();
+    const statuses = await Promise.all(ids.map((id) => pipelineStatus(id).catch(gone)));
+    statuses.forEach((status) => status && this.put(status));
+  }
+
+  async #lookAtRuns(): Promise<void> {
+    const page = await runs({ limit: 500 });
+    this.recent = new Map();
+    this.#remember([...page.items].reverse());
+  }
+
+  async #lookAtRunners(): Promise<void> {
+    this.livingRunners = (await runners()).items.filter((runner) => runner.alive && runner.status === 'READY').length;
+  }
+
+  #remember(news: Run[]): void {
+    const recent = new Map(this.recent);
+    for (const run of news) {
+      const others = (recent.get(run.pipeline_id) ?? []).filter((other) => other.id !== run.id);
+      recent.set(run.pipeline_id, [...others, run].slice(-STRIP));
+    }
+    this.recent = recent;
+  }
+
+  #progress(run: Run): void {
+    this.list = this.list.map((pipeline) =>
+      pipeline.id === run.pipeline_id && pipeline.last_run?.id === run.id ? { ...pipeline, last_run: run } : pipeline,
+    );
+  }
+}
+
+/** The object that is shown already, where nothing of it has changed: its row is left alone. */
+function unchanged(before: Pipeline | undefined, now: Pipeline): Pipeline {
+  return before && JSON.stringify(before) === JSON.stringify(now) ? before : now;
+}
+
+function merged(pipeline: Pipeline, status: PipelineStatus): Pipeline {
+  const { enabled, last_run, next_run_at, schedule_error, freshness } = status;
+  const active_run = status.active_run?.id ?? null;
+  return { ...pipeline, status: status.status, enabled, last_run, next_run_at, schedule_error, freshness, active_run };
+}
+
+/** Deleted meanwhile. */
+function gone(error: unknown): null {
+  if (error instanceof Problem && error.status === 404) return null;
+  throw error;
+}
+
+export const pipelines = new Pipelines();

@@ -1,0 +1,60 @@
+import { expect, expectAccessible, screenshot, test } from './stand';
+
+test('the list tells what is late and why, and what failed and what to do', async ({ page, stand, as }) => {
+  await stand.createPipeline('film_dim', { freshness_limit_seconds: 3600, tags: ['films'] });
+  await stand.createPipeline('film_late', { freshness_limit_seconds: 1 });
+  await stand.createPipeline('film_nowhere', { target_table: 'analytics.nowhere' });
+  await stand.createPipeline('film_never', {});
+  for (const name of ['film_dim', 'film_late', 'film_nowhere']) await stand.runToEnd(name);
+  await stand.call('POST', '/pipelines/film_late/disable');
+
+  await as('operator');
+  await page.goto('/ui/');
+  const row = (name: string) => page.locator(`tr[data-pipeline=${name}]`);
+  await expect(row('film_dim').getByText('Idle')).toBeVisible();
+  await expect(row('film_dim')).toContainText('50 rows');
+  await expect(row('film_late')).toContainText('Late: it is disabled');
+  await expect(row('film_nowhere').getByText('Failed')).toBeVisible();
+  await expect(row('film_nowhere')).toContainText('`vitrina mart` shows the statement that creates it');
+  await expect(row('film_never')).toContainText('never ran');
+  await expectAccessible(page);
+  await screenshot(page, 'pipelines');
+
+  // Filters live in the address.
+  await page.getByRole('button', { name: 'Failed 1' }).click();
+  await expect(page).toHaveURL(/is=failed/);
+  await expect(page.locator('tbody tr')).toHaveCount(1);
+  await page.reload();
+  await expect(page.locator('tbody tr')).toHaveCount(1);
+  await page.getByRole('button', { name: 'All 4' }).click();
+  await page.getByRole('searchbox').fill('dim');
+  await expect(page).toHaveURL(/q=dim/);
+  await expect(page.locator('tbody tr').first()).toHaveAttribute('data-pipeline', 'film_dim');
+});
+
+test('pipelines are run and paused together, and what becomes of them is seen live', async ({ page, stand, as }) => {
+  for (const name of ['many_1', 'many_2']) await stand.createPipeline(name);
+  await stand.sql('delete from analytics.film_dim');
+  await stand.closeGate();
+  await as('operator');
+  await page.goto('/ui/?q=many');
+  await page.getByLabel('Select all').check();
+  await page.getByRole('button', { name: 'Run (2)' }).click();
+  await expect(page.getByText('2 requests accepted')).toBeVisible();
+  await expect(page.locator('[data-status=RUNNING]').first()).toBeVisible();
+  await page.getByLabel('Select all').check();
+  await page.getByRole('button', { name: 'Pause (2)' }).click();
+  await stand.openGate();
+  await expect(page.locator('[data-status=PAUSED]')).toHaveCount(2);
+});
+
+test('an empty installation says how to begin', async ({ page, stand, as }) => {
+  for (const { name } of (await stand.call('GET', '/pipelines')).items) {
+    await stand.call('POST', `/pipelines/${name}/cancel`).catch(() => null);
+    await stand.call('DELETE', `/pipelines/${name}`);
+  }
+  await as('admin');
+  await page.goto('/ui/');
+  await expect(page.getByText('There are no pipelines yet')).toBeVisible();
+  await expectAccessible(page);
+});
