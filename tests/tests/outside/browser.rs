@@ -29,6 +29,21 @@ async fn roles_tokens_keys_and_languages_are_respected_in_a_browser() {
     play("access.spec.ts").await;
 }
 
+#[tokio::test]
+async fn an_operator_runs_watches_mends_and_sets_back_in_a_browser() {
+    play("operate.spec.ts").await;
+}
+
+#[tokio::test]
+async fn a_pipeline_is_written_corrected_previewed_and_edited_in_a_browser() {
+    play("author.spec.ts").await;
+}
+
+#[tokio::test]
+async fn an_installation_shows_its_parts_in_a_browser() {
+    play("system.spec.ts").await;
+}
+
 async fn play(file: &str) {
     let stand = Stand::start().await;
     let _runner = stand.runner("browsed", "30s").await;

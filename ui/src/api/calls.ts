@@ -43,6 +43,8 @@ export interface Page<T> {
   next_cursor?: string | null;
 }
 
+export const MOST_IN_A_PAGE = 500;
+
 /** A new value for each click: a repeated request must not become a second run. */
 function idempotencyKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
@@ -54,13 +56,14 @@ export const whoami = () => call<Caller>('GET', '/whoami');
 export const health = () => call<Health>('GET', '/health');
 export const version = () => call<Schemas['Version']>('GET', '/version');
 
-/** All pipelines, page by page; each page is handed over as it comes. */
-export async function eachPipeline(take: (page: Pipeline[], first: boolean) => void): Promise<void> {
+/** All pipelines, page by page; each page is handed over as it comes, the first one of this size. */
+export async function eachPipeline(first: number, take: (page: Pipeline[]) => void): Promise<void> {
+  let limit = first;
   let cursor: string | null | undefined;
   do {
-    const page: Page<Pipeline> = await call('GET', '/pipelines', { query: { limit: 500, cursor } });
-    take(page.items, cursor === undefined);
-    cursor = page.next_cursor;
+    const page: Page<Pipeline> = await call('GET', '/pipelines', { query: { limit, cursor } });
+    take(page.items);
+    [limit, cursor] = [MOST_IN_A_PAGE, page.next_cursor];
   } while (cursor);
 }
 
@@ -128,3 +131,5 @@ export const runners = () => call<Page<Runner>>('GET', '/runners');
 export const drain = (name: string) => call<Runner>('POST', `/runners/${encodeURIComponent(name)}/drain`);
 export const pythonTasks = () => call<Page<PythonTask>>('GET', '/python-tasks');
 export const audit = (cursor?: string) => call<Page<AuditEntry>>('GET', '/audit', { query: { limit: 100, cursor } });
+export const validateSaved = (name: string, patch: object, signal?: AbortSignal) =>
+  call<Verdict>('POST', `${of(name)}/validate`, { body: patch, signal });

@@ -2,6 +2,7 @@
 // is asked for, never guessed.
 
 import {
+  MOST_IN_A_PAGE,
   eachPipeline,
   pipelineStatus,
   runners,
@@ -19,12 +20,17 @@ const FEW = 10;
 const PACE = 200;
 const REFRESH = 30_000;
 const STRIP = 12;
+/** More than a screen shows at once, and little enough to be there at once. */
+const FIRST_PAGE = 40;
 
 class Pipelines {
   list = $state.raw<Pipeline[]>([]);
   /** Of each pipeline the newest runs, oldest first. */
   recent = $state.raw(new Map<string, Run[]>());
+  /** There is something to show. */
   loaded = $state(false);
+  /** There is everything. */
+  complete = $state(false);
   error = $state.raw<unknown>(null);
   /** Null until it is known. */
   livingRunners = $state<number | null>(null);
@@ -60,13 +66,12 @@ class Pipelines {
     try {
       const before = new Map(this.list.map((pipeline) => [pipeline.id, pipeline]));
       const gathered: Pipeline[] = [];
-      await eachPipeline((page) => {
+      await eachPipeline(this.complete ? MOST_IN_A_PAGE : FIRST_PAGE, (page) => {
         gathered.push(...page.map((pipeline) => unchanged(before.get(pipeline.id), pipeline)));
-        if (!this.loaded) this.list = [...gathered];
+        if (!this.complete) this.list = [...gathered];
         this.loaded = true;
       });
-      this.list = gathered;
-      this.error = null;
+      [this.list, this.complete, this.error] = [gathered, true, null];
       await Promise.all([this.#lookAtRuns(), this.#lookAtRunners()]);
     } catch (error) {
       this.error = error;

@@ -2,6 +2,7 @@
 
 import type { Component } from 'svelte';
 import Pipelines from '../screens/Pipelines.svelte';
+import type { Role } from './session.svelte';
 import type { Key } from '../i18n/index.svelte';
 
 // Screens without parameters take no properties at all, which no narrower type can say.
@@ -19,13 +20,30 @@ export interface Found {
   parameters: Record<string, string>;
 }
 
+const pipeline = () => import('../screens/Pipeline.svelte');
 const nowhere: Screen = { path: '', section: 'pipelines', load: () => import('../screens/Nowhere.svelte') };
 
-const screens: Screen[] = [{ path: '/', section: 'pipelines', load: async () => ({ default: Pipelines }) }];
+const screens: Screen[] = [
+  { path: '/', section: 'pipelines', load: async () => ({ default: Pipelines }) },
+  { path: '/new', section: 'pipelines', load: () => import('../screens/NewPipeline.svelte') },
+  { path: '/pipelines/:name', section: 'pipelines', load: pipeline },
+  { path: '/pipelines/:name/:tab', section: 'pipelines', load: pipeline },
+  { path: '/pipelines/:name/:tab/:id', section: 'pipelines', load: pipeline },
+  { path: '/targets', section: 'targets', load: () => import('../screens/Targets.svelte') },
+  { path: '/connections', section: 'connections', load: () => import('../screens/Connections.svelte') },
+  { path: '/runners', section: 'runners', load: () => import('../screens/Runners.svelte') },
+  { path: '/python', section: 'python', load: () => import('../screens/PythonTasks.svelte') },
+  { path: '/audit', section: 'audit', load: () => import('../screens/Audit.svelte') },
+];
 
 /** The sections in the order of the sidebar. */
-export const sections: { section: Section; path: string; title: Key }[] = [
+export const sections: { section: Section; path: string; title: Key; role?: Role }[] = [
   { section: 'pipelines', path: '/', title: 'nav.pipelines' },
+  { section: 'targets', path: '/targets', title: 'nav.targets' },
+  { section: 'connections', path: '/connections', title: 'nav.connections' },
+  { section: 'runners', path: '/runners', title: 'nav.runners' },
+  { section: 'python', path: '/python', title: 'nav.python' },
+  { section: 'audit', path: '/audit', title: 'nav.audit', role: 'admin' },
 ];
 
 export function find(path: string): Found {

@@ -1,0 +1,109 @@
+// From nothing to a mart in the browser: write, be corrected, preview, save, run, edit.
+
+import { expect, expectAccessible, screenshot, test } from './stand';
+import type { Page } from '@playwright/test';
+
+const editor = (page: Page) => page.getByRole('textbox', { name: 'Query', exact: true });
+
+async function write(page: Page, sql: string) {
+  await editor(page).click();
+  await page.keyboard.press('ControlOrMeta+a');
+  await page.keyboard.insertText(sql);
+}
+
+test('a pipeline is written, corrected at line and column, previewed, created and run', async ({ page, stand, as }) => {
+  await stand.sql('create table analytics.titles (id bigint primary key, title text)');
+  await as('admin');
+  await page.goto('/ui/');
+  await page.getByRole('link', { name: 'New pipeline' }).first().click();
+  await page.getByLabel('Name', { exact: true }).fill('titles');
+  await page.getByLabel('Target', { exact: true }).fill('analytics.titles');
+  await write(page, 'select id,\n       titel\n  from content.film_work');
+  const finding = page.locator('[data-check]').filter({ hasText: 'Line 2, column 8' });
+  await expect(finding).toContainText('titel');
+  await expect(page.locator('.cm-lintRange-error')).toHaveText('titel');
+  await expect(page.getByRole('button', { name: 'Create' })).toBeDisabled();
+  await expectAccessible(page);
+  await screenshot(page, 'editor-error');
+
+  await write(page, 'select id,\n       title\n  from content.film_work');
+  await expect(page.getByText('Nothing speaks against it')).toBeVisible();
+  await page.getByRole('button', { name: 'Preview' }).click();
+  const preview = page.getByRole('region', { name: 'Preview' });
+  await expect(preview.getByRole('row')).toHaveCount(21);
+  await expect(preview).toContainText('film 1');
+  await page.getByRole('button', { name: 'Create' }).click();
+  await expect(page.getByText('titles is created')).toBeVisible();
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await expect(page.locator('main [data-status=SUCCESS]').first()).toBeVisible();
+  expect(await stand.sql('select count(*)::int from analytics.titles')).toEqual([{ count: 50 }]);
+});
+
+test('an edit shows what it will change before it is saved, and never overwrites unseen', async ({
+  page,
+  stand,
+  as,
+}) => {
+  await as('admin');
+  await page.goto('/ui/pipelines/titles/edit');
+  await write(page, 'select id,\n       title\n  from content.film_work\n where id > 10');
+  await page.getByLabel('Compare with the saved query').check();
+  await expect(page.locator('.cm-changedLine').filter({ hasText: 'where id > 10' })).toBeVisible();
+  await expect(page.getByText('Nothing speaks against it')).toBeVisible();
+  await expect(page.getByText('1 field changed')).toBeVisible();
+  await screenshot(page, 'editor');
+  await page.getByRole('button', { name: 'Save…' }).click();
+  const dialog = page.getByRole('dialog', { name: 'What will change' });
+  await expect(dialog).toContainText('source_query');
+  await expect(dialog).toContainText('where id > 10');
+  await expectAccessible(page);
+
+  // Somebody else is faster.
+  await stand.call('POST', '/pipelines/titles/update-config', { batch_size: 77 });
+  await dialog.getByRole('button', { name: 'Save…' }).click();
+  const moved = page.getByRole('dialog', { name: 'Somebody has changed it meanwhile' });
+  await moved.getByRole('button', { name: 'Keep my edit' }).click();
+  await expect(dialog).toBeVisible();
+  await dialog.getByRole('button', { name: 'Save…' }).click();
+  await expect(page.getByText(/Saved as version/)).toBeVisible();
+  const saved = await stand.call('GET', '/pipelines/titles');
+  expect([saved.source_query.includes('id > 10'), saved.batch_size]).toEqual([true, 77]);
+});
+
+test('everything can be done by keyboard alone', async ({ page, as }) => {
+  await as('operator');
+  await page.goto('/ui/');
+  await expect(page.locator('tr[data-pipeline=titles]')).toBeVisible();
+  await page.keyboard.press('Control+k');
+  await page.getByRole('combobox').pressSequentially('titl');
+  await expect(page.getByRole('option', { selected: true })).toContainText('titles');
+  await page.keyboard.press('Enter');
+  await expect(page).toHaveURL(/\/pipelines\/titles$/);
+  const run = page.getByRole('button', { name: 'Run', exact: true });
+  for (let tabs = 0; tabs < 30 && !(await run.evaluate((button) => button === document.activeElement)); tabs += 1) {
+    await page.keyboard.press('Tab');
+  }
+  await expect(run).toBeFocused();
+  await page.keyboard.press('Enter');
+  await expect(page.locator('main [data-status=SUCCESS]').first()).toBeVisible();
+
+  // The editor lets the keyboard out again.
+  await page.goto('/ui/pipelines/titles/edit');
+  await editor(page).focus();
+  await page.keyboard.press('Tab');
+  await expect(editor(page)).not.toBeFocused();
+  await page.keyboard.press('g');
+  await page.keyboard.press('p');
+});
+
+test('who may not save may still try, and a viewer only looks', async ({ page, as }) => {
+  await as('operator');
+  await page.goto('/ui/pipelines/titles/edit');
+  await expect(page.getByRole('button', { name: 'What would change?' })).toBeVisible();
+  await expect(page.getByRole('button', { name: 'Save…' })).toHaveCount(0);
+  await as('viewer');
+  await page.goto('/ui/pipelines/titles/edit?');
+  await expect(page.getByText('You may look; changing takes another role')).toBeVisible();
+  await expect(page.getByRole('button', { name: 'Preview' })).toHaveCount(0);
+  await expect(page.getByLabel('Batch size, rows')).not.toBeEditable();
+});

@@ -1,0 +1,139 @@
+// What an operator does with a pipeline: run, watch, pause, resume, cancel, mend what was refused, set back.
+
+import { expect, expectAccessible, screenshot, test } from './stand';
+
+test('a run is asked for, watched, paused, resumed and cancelled', async ({ page, stand, as }) => {
+  await stand.createPipeline('film_dim', { freshness_limit_seconds: 3600, description: 'One row a film' });
+  await stand.closeGate();
+  await as('operator');
+  await page.goto('/ui/pipelines/film_dim');
+  await expect(page.getByText('never ran')).toBeVisible();
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await expect(page).toHaveURL(/\/runs\/[0-9a-f-]{36}$/);
+  const heading = page.getByRole('heading', { name: 'film_dim' }).locator('..');
+  await expect(heading.locator('[data-status=RUNNING]')).toBeVisible();
+  // Two batches of ten get through before the gate.
+  await expect(page.getByRole('definition').filter({ hasText: /^20$/ }).first()).toBeVisible();
+  await page.getByRole('button', { name: 'Pause' }).click();
+  await expect(heading.locator('[data-status=PAUSE_REQUESTED]')).toBeVisible();
+  await stand.openGate();
+  await expect(heading.locator('[data-status=PAUSED]')).toBeVisible();
+  await stand.closeGate();
+  await page.getByRole('button', { name: 'Resume' }).click();
+  await expect(heading.locator('[data-status=PAUSED]')).toHaveCount(0);
+  await stand.openGate();
+  await expect(heading.locator('[data-status=IDLE]')).toBeVisible();
+  await expect(page.locator('main [data-status=SUCCESS]').first()).toBeVisible();
+
+  await stand.sql('delete from analytics.film_dim where id = 25');
+  await stand.closeGate();
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await expect(heading.locator('[data-status=RUNNING]')).toBeVisible();
+  await page.getByRole('button', { name: 'Cancel', exact: true }).click();
+  await stand.openGate();
+  await expect(page.locator('main [data-status=CANCELLED]').first()).toBeVisible();
+});
+
+test('a run shows its throughput, where the time of each batch went, and its log', async ({ page, stand, as }) => {
+  await stand.runToEnd('film_dim');
+  await as('viewer');
+  await page.goto('/ui/pipelines/film_dim');
+  await expectAccessible(page);
+  await screenshot(page, 'pipeline');
+  await page.getByRole('link', { name: 'Open', exact: true }).click();
+  await expect(page.getByRole('heading', { name: 'Throughput' })).toBeVisible();
+  await expect(page.getByRole('img', { name: /Rows a second/ })).toBeVisible();
+  await expect(page.getByRole('heading', { name: 'Batches: where the time went' })).toBeVisible();
+  await expectAccessible(page);
+  await screenshot(page, 'run');
+
+  await page.getByRole('link', { name: 'Logs' }).first().click();
+  const log = page.getByRole('log');
+  await expect(log).toContainText('run ended');
+  await page.getByRole('searchbox').fill('run started');
+  await expect(log.locator('p')).toHaveCount(1);
+  const waiting = page.waitForEvent('download');
+  await page.getByRole('button', { name: 'Download' }).click();
+  expect((await waiting).suggestedFilename()).toMatch(/^film_dim-.*\.ndjson$/);
+  await expectAccessible(page);
+
+  await page.goto('/ui/pipelines/film_dim/runs');
+  await page.getByLabel('Status').selectOption('CANCELLED');
+  await expect(page.locator('tbody tr')).toHaveCount(1);
+  await expectAccessible(page);
+});
+
+test('what failed says what to do, and runs again when it is mended', async ({ page, stand, as }) => {
+  await stand.createPipeline('film_nowhere', { target_table: 'analytics.nowhere' });
+  await stand.runToEnd('film_nowhere');
+  await as('operator');
+  await page.goto('/ui/pipelines/film_nowhere');
+  const alert = page.getByRole('alert');
+  await expect(alert).toContainText('What to do:');
+  await expect(alert).toContainText('vitrina mart');
+  await expectAccessible(page);
+  await screenshot(page, 'failed');
+  await stand.sql('create table analytics.nowhere (id bigint primary key, title text, modified timestamptz)');
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await expect(page.locator('main [data-status=SUCCESS]').first()).toBeVisible();
+});
+
+test('a rejected row is seen with its reason, mended and replayed', async ({ page, stand, as }) => {
+  await stand.sql('alter table analytics.nowhere add constraint short check (length(title) < 20)');
+  await stand.sql("update content.film_work set title = 'a title that is far too long' where id = 7");
+  await stand.call('POST', '/pipelines/film_nowhere/update-config', { reject_limit: 5 });
+  await stand.runToEnd('film_nowhere');
+  await as('operator');
+  await page.goto('/ui/pipelines/film_nowhere');
+  await expect(page.getByRole('alert')).toContainText('1 row is rejected and missing in the target');
+  await page.getByRole('link', { name: 'Rejects' }).first().click();
+  await expect(page.locator('tbody tr')).toContainText('23514');
+  await page.getByText('Show', { exact: true }).click();
+  await expect(page.locator('tbody pre')).toContainText('a title that is far too long');
+  await expectAccessible(page);
+  await screenshot(page, 'rejects');
+
+  // Where did this row go?
+  await page.getByRole('searchbox').fill('7');
+  await expect(page.locator('tbody tr')).toHaveCount(1);
+  await page.getByRole('searchbox').fill('8');
+  await expect(page.getByText('No rejected row of this page has such a key')).toBeVisible();
+  await page.getByRole('searchbox').fill('');
+
+  await stand.sql("update content.film_work set title = 'mended' where id = 7");
+  await page.getByRole('button', { name: 'Retry' }).click();
+  await expect(page.locator('main [data-status=SUCCESS]').first()).toBeVisible();
+  await expect(page.getByText('backfill of 1 key')).toBeVisible();
+  await page.getByRole('link', { name: 'Rejects', exact: true }).click();
+  await expect(page.getByText('No row is rejected')).toBeVisible();
+  expect(await stand.sql('select title from analytics.nowhere where id = 7')).toEqual([{ title: 'mended' }]);
+});
+
+test('a checkpoint is changed only after it is seen what that costs', async ({ page, stand, as }) => {
+  await stand.createPipeline('film_incremental', {
+    mode: 'incremental',
+    incremental_key: 'modified',
+    incremental_id_key: 'id',
+  });
+  await stand.runToEnd('film_incremental');
+  await as('operator');
+  await page.goto('/ui/pipelines/film_incremental/state');
+  const dialog = page.getByRole('dialog');
+  await page.getByRole('button', { name: 'Edit position…' }).click();
+  await dialog.getByRole('textbox').fill('{"bound": [');
+  await dialog.getByRole('button', { name: 'What would it cost?' }).click();
+  await expect(dialog).toContainText('This is no JSON');
+  await dialog.getByRole('textbox').fill('{"bound": ["2020-01-01T00:00:00Z", "1"]}');
+  await dialog.getByRole('button', { name: 'What would it cost?' }).click();
+  await expect(dialog).toContainText(/About \d+ rows would be read again/);
+  await expectAccessible(page);
+  await screenshot(page, 'state');
+  await dialog.getByRole('button', { name: 'Change the checkpoint' }).click();
+  await expect(page.getByText('The checkpoint is changed')).toBeVisible();
+  await expect(page.locator('tbody tr').first()).toContainText('edit');
+
+  await page.getByRole('button', { name: 'Reset…' }).click();
+  await expect(dialog).toContainText(/rows would be read again/);
+  await dialog.getByRole('button', { name: 'Change the checkpoint' }).click();
+  await expect(page.locator('tbody tr').first()).toContainText('reset');
+});
