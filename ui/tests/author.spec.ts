@@ -24,7 +24,7 @@ test('a pipeline is written, corrected at line and column, previewed, created an
   await expect(page.locator('.cm-lintRange-error')).toHaveText('titel');
   await expect(page.getByRole('button', { name: 'Create' })).toBeDisabled();
   await expectAccessible(page);
-  await screenshot(page, 'editor-error');
+  await screenshot(page, 'editor', 'light');
 
   await write(page, 'select id,\n       title\n  from content.film_work');
   await expect(page.getByText('Nothing speaks against it')).toBeVisible();
@@ -51,7 +51,6 @@ test('an edit shows what it will change before it is saved, and never overwrites
   await expect(page.locator('.cm-changedLine').filter({ hasText: 'where id > 10' })).toBeVisible();
   await expect(page.getByText('Nothing speaks against it')).toBeVisible();
   await expect(page.getByText('1 field changed')).toBeVisible();
-  await screenshot(page, 'editor');
   await page.getByRole('button', { name: 'Save…' }).click();
   const dialog = page.getByRole('dialog', { name: 'What will change' });
   await expect(dialog).toContainText('source_query');
@@ -68,6 +67,19 @@ test('an edit shows what it will change before it is saved, and never overwrites
   await expect(page.getByText(/Saved as version/)).toBeVisible();
   const saved = await stand.call('GET', '/pipelines/titles');
   expect([saved.source_query.includes('id > 10'), saved.batch_size]).toEqual([true, 77]);
+});
+
+test('a task plan is written as in a file, and its findings stand beside it', async ({ page, as }) => {
+  await as('admin');
+  await page.goto('/ui/new');
+  await page.getByLabel('Name', { exact: true }).fill('planned');
+  await page.getByLabel('Target', { exact: true }).fill('analytics.titles');
+  await page.getByText('Tasks, watched tables and ways of reading').click();
+  const plan = page.getByLabel('Task plan, as in a file');
+  await plan.fill('[{"order_index": 1, "task_type": "SQL", "body": "select id, titel from content.film_work"}]');
+  await plan.blur();
+  await expect(page.locator('[data-check]').filter({ hasText: 'titel' })).toBeVisible();
+  await expectAccessible(page);
 });
 
 test('everything can be done by keyboard alone', async ({ page, as }) => {

@@ -2,23 +2,25 @@ import { expect, expectAccessible, screenshot, test } from './stand';
 
 test('the list tells what is late and why, and what failed and what to do', async ({ page, stand, as }) => {
   await stand.createPipeline('film_dim', { freshness_limit_seconds: 3600, tags: ['films'] });
-  await stand.createPipeline('film_late', { freshness_limit_seconds: 1 });
-  await stand.createPipeline('film_nowhere', { target_table: 'analytics.nowhere' });
-  await stand.createPipeline('film_never', {});
-  for (const name of ['film_dim', 'film_late', 'film_nowhere']) await stand.runToEnd(name);
-  await stand.call('POST', '/pipelines/film_late/disable');
+  await stand.createPipeline('film_rating_agg', { freshness_limit_seconds: 1, tags: ['films', 'ratings'] });
+  await stand.createPipeline('user_features', { target_table: 'analytics.nowhere' });
+  await stand.createPipeline('audience_segments', {});
+  for (const name of ['film_dim', 'film_dim', 'film_rating_agg', 'film_dim', 'user_features'])
+    await stand.runToEnd(name);
+  await stand.call('POST', '/pipelines/film_rating_agg/disable');
 
   await as('operator');
   await page.goto('/ui/');
   const row = (name: string) => page.locator(`tr[data-pipeline=${name}]`);
   await expect(row('film_dim').getByText('Idle')).toBeVisible();
   await expect(row('film_dim')).toContainText('50 rows');
-  await expect(row('film_late')).toContainText('Late: it is disabled');
-  await expect(row('film_nowhere').getByText('Failed')).toBeVisible();
-  await expect(row('film_nowhere')).toContainText('`vitrina mart` shows the statement that creates it');
-  await expect(row('film_never')).toContainText('never ran');
+  await expect(row('film_rating_agg')).toContainText('Late: it is disabled');
+  await expect(row('user_features').getByText('Failed')).toBeVisible();
+  await expect(row('user_features')).toContainText('`vitrina mart` shows the statement that creates it');
+  await expect(row('audience_segments')).toContainText('never ran');
+  await expect(page.getByRole('button', { name: 'Late 1' })).toBeVisible();
   await expectAccessible(page);
-  await screenshot(page, 'pipelines');
+  await screenshot(page, 'pipelines', 'light');
 
   // Filters live in the address.
   await page.getByRole('button', { name: 'Failed 1' }).click();
@@ -27,9 +29,9 @@ test('the list tells what is late and why, and what failed and what to do', asyn
   await page.reload();
   await expect(page.locator('tbody tr')).toHaveCount(1);
   await page.getByRole('button', { name: 'All 4' }).click();
-  await page.getByRole('searchbox').fill('dim');
-  await expect(page).toHaveURL(/q=dim/);
-  await expect(page.locator('tbody tr').first()).toHaveAttribute('data-pipeline', 'film_dim');
+  await page.getByRole('searchbox').fill('rating');
+  await expect(page).toHaveURL(/q=rating/);
+  await expect(page.locator('tbody tr').first()).toHaveAttribute('data-pipeline', 'film_rating_agg');
 });
 
 test('pipelines are run and paused together, and what becomes of them is seen live', async ({ page, stand, as }) => {

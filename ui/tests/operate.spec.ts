@@ -39,13 +39,12 @@ test('a run shows its throughput, where the time of each batch went, and its log
   await as('viewer');
   await page.goto('/ui/pipelines/film_dim');
   await expectAccessible(page);
-  await screenshot(page, 'pipeline');
   await page.getByRole('link', { name: 'Open', exact: true }).click();
   await expect(page.getByRole('heading', { name: 'Throughput' })).toBeVisible();
   await expect(page.getByRole('img', { name: /Rows a second/ })).toBeVisible();
   await expect(page.getByRole('heading', { name: 'Batches: where the time went' })).toBeVisible();
   await expectAccessible(page);
-  await screenshot(page, 'run');
+  await screenshot(page, 'run', 'dark');
 
   await page.getByRole('link', { name: 'Logs' }).first().click();
   const log = page.getByRole('log');
@@ -72,7 +71,6 @@ test('what failed says what to do, and runs again when it is mended', async ({ p
   await expect(alert).toContainText('What to do:');
   await expect(alert).toContainText('vitrina mart');
   await expectAccessible(page);
-  await screenshot(page, 'failed');
   await stand.sql('create table analytics.nowhere (id bigint primary key, title text, modified timestamptz)');
   await page.getByRole('button', { name: 'Run', exact: true }).click();
   await expect(page.locator('main [data-status=SUCCESS]').first()).toBeVisible();
@@ -91,7 +89,7 @@ test('a rejected row is seen with its reason, mended and replayed', async ({ pag
   await page.getByText('Show', { exact: true }).click();
   await expect(page.locator('tbody pre')).toContainText('a title that is far too long');
   await expectAccessible(page);
-  await screenshot(page, 'rejects');
+  await screenshot(page, 'rejects', 'light');
 
   // Where did this row go?
   await page.getByRole('searchbox').fill('7');
@@ -107,6 +105,20 @@ test('a rejected row is seen with its reason, mended and replayed', async ({ pag
   await page.getByRole('link', { name: 'Rejects', exact: true }).click();
   await expect(page.getByText('No row is rejected')).toBeVisible();
   expect(await stand.sql('select title from analytics.nowhere where id = 7')).toEqual([{ title: 'mended' }]);
+});
+
+test('rows are read again by their keys', async ({ page, stand, as }) => {
+  await stand.sql("update analytics.nowhere set title = 'spoilt' where id in (3, 4)");
+  await as('operator');
+  await page.goto('/ui/pipelines/film_nowhere');
+  await page.getByRole('button', { name: 'Backfill…' }).click();
+  const dialog = page.getByRole('dialog', { name: 'Read rows again' });
+  await expectAccessible(page);
+  await dialog.getByLabel(/^Keys/).fill('3\n4');
+  await dialog.getByRole('button', { name: 'Read again' }).click();
+  await expect(page.getByText('backfill of 2 keys')).toBeVisible();
+  await expect(page.locator('main [data-status=SUCCESS]').first()).toBeVisible();
+  expect(await stand.sql("select id::int from analytics.nowhere where title = 'spoilt'")).toEqual([]);
 });
 
 test('a checkpoint is changed only after it is seen what that costs', async ({ page, stand, as }) => {
@@ -127,7 +139,7 @@ test('a checkpoint is changed only after it is seen what that costs', async ({ p
   await dialog.getByRole('button', { name: 'What would it cost?' }).click();
   await expect(dialog).toContainText(/About \d+ rows would be read again/);
   await expectAccessible(page);
-  await screenshot(page, 'state');
+  await screenshot(page, 'state', 'dark');
   await dialog.getByRole('button', { name: 'Change the checkpoint' }).click();
   await expect(page.getByText('The checkpoint is changed')).toBeVisible();
   await expect(page.locator('tbody tr').first()).toContainText('edit');

@@ -2,7 +2,6 @@
 
 import AxeBuilder from '@axe-core/playwright';
 import { expect, test as base, type Page } from '@playwright/test';
-import { mkdirSync } from 'node:fs';
 import { Client } from 'pg';
 
 export type Role = 'viewer' | 'operator' | 'admin';
@@ -93,14 +92,11 @@ export async function expectAccessible(page: Page): Promise<void> {
 }
 
 /** For the documentation, when SCREENSHOTS names a folder. */
-export async function screenshot(page: Page, name: string): Promise<void> {
+export async function screenshot(page: Page, name: string, theme: 'light' | 'dark'): Promise<void> {
   const folder = process.env['SCREENSHOTS'];
   if (!folder) return;
-  mkdirSync(folder, { recursive: true });
-  for (const theme of ['light', 'dark'] as const) {
-    await page.emulateMedia({ colorScheme: theme });
-    await page.screenshot({ path: `${folder}/${name}-${theme}.png`, animations: 'disabled' });
-  }
+  await page.emulateMedia({ colorScheme: theme });
+  await page.screenshot({ path: `${folder}/${name}-${theme}.png`, animations: 'disabled' });
   await page.emulateMedia({ colorScheme: null });
 }
 

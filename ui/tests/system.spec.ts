@@ -1,6 +1,6 @@
 // What an installation is made of: connections, runners, targets, functions, and who changed what.
 
-import { expect, expectAccessible, screenshot, test } from './stand';
+import { expect, expectAccessible, test } from './stand';
 
 test('a connection is tested by a runner, and missing rights are told as SQL', async ({ page, as }) => {
   await as('operator');
@@ -10,7 +10,6 @@ test('a connection is tested by a runner, and missing rights are told as SQL', a
   await expect(row.getByRole('status')).toContainText('PostgreSQL');
   await expect(row).not.toContainText('password');
   await expectAccessible(page);
-  await screenshot(page, 'connections');
 });
 
 test('targets tell who writes to them', async ({ page, stand, as }) => {

@@ -1,12 +1,20 @@
 // Light, dark, or as the system says. Colours follow by `color-scheme` alone.
 
 const KEY = 'vitrina.theme';
+const DARK = '(prefers-color-scheme: dark)';
 export type Theme = 'system' | 'light' | 'dark';
 
 class Appearance {
   theme = $state<Theme>('system');
+  #system = $state(matchMedia(DARK).matches ? 'dark' : 'light');
+
+  /** What is to be seen now, for what cannot follow `color-scheme`. */
+  get shown(): string {
+    return this.theme === 'system' ? this.#system : this.theme;
+  }
 
   start(): void {
+    matchMedia(DARK).addEventListener('change', ({ matches }) => (this.#system = matches ? 'dark' : 'light'));
     this.choose((localStorage.getItem(KEY) as Theme | null) ?? 'system');
   }
 

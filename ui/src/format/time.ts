@@ -23,14 +23,17 @@ function pair(large: number, unit: Unit, small: number, smaller: Unit): string {
   return small ? `${first} ${small} ${t(smaller)}` : first;
 }
 
+/** Seconds that go by are counted, not measured. */
+const whole = (milliseconds: number) => Math.floor(milliseconds / 1000) * 1000;
+
 export function ago(time: string): string {
   const passed = clock.now - Date.parse(time);
-  return passed < 1500 ? t('time.now') : t('time.ago', { time: duration(passed) });
+  return passed < 2000 ? t('time.now') : t('time.ago', { time: duration(whole(passed)) });
 }
 
 export function until(time: string): string {
   const left = Date.parse(time) - clock.now;
-  return left <= 0 ? t('time.due') : t('time.in', { time: duration(left) });
+  return left <= 0 ? t('time.due') : t('time.in', { time: duration(Math.max(whole(left), 1000)) });
 }
 
 /** Exact, for titles and details. */

@@ -323,7 +323,6 @@ export const en = {
   'edit.readonly': 'You may look; changing takes another role',
   'edit.rows': several({ one: '{n} row', other: '{n} rows' }),
   'edit.more_rows': 'there are more',
-  'edit.planned': 'This pipeline has a task plan; plans are edited as files.',
   'check.place': 'Line {line}, column {column}:',
   'plan.title': 'What will change',
   'plan.nothing': 'Nothing changes',
@@ -398,4 +397,19 @@ export const en = {
   'targets.roll_back_title': 'Roll {target} back?',
   'targets.roll_back_about':
     'Readers get the index they saw before the last load of {pipeline}, and the checkpoint that belongs to it.',
+  'request.backfill': 'Backfill…',
+  'backfill.title': 'Read rows again',
+  'backfill.about':
+    'They are read at the source and written as any others; the checkpoint stays where it is. A key that the source no longer has is deleted in the target.',
+  'backfill.keys': 'Keys, one a line; of several columns a JSON list',
+  'backfill.or': 'or a range of {column}, the first value within it and the last not:',
+  'backfill.from': 'From',
+  'backfill.to': 'To',
+  'backfill.start': 'Read again',
+  'edit.advanced': 'Tasks, watched tables and ways of reading',
+  'field.type': 'Type',
+  'field.tasks': 'Task plan, as in a file',
+  'field.watch': 'Watched tables, as in a file',
+  'field.read': 'Reading',
+  'field.first_load': 'First load',
 };

@@ -71,6 +71,7 @@ fn a_demo_stays_for_its_visitors_until_it_is_told_to_stop() {
     vitrina(&["demo", "--clean", "--dir", directory.to_str().unwrap()]).refuses(5);
 
     let api = printed.iter().find_map(|line| line.strip_prefix("API on ")?.split(',').next()).unwrap();
+    assert!(printed.contains(&format!("in a browser: {api}/ui/")), "{printed:#?}");
     let doctor =
         vitrina(&["doctor"]).variables(&stand_variables(&directory)).variable("VITRINA_API_URL", api).ends(0);
     assert!(!doctor.contains("warn") && doctor.contains("its login cannot write"), "{doctor}");

@@ -220,7 +220,8 @@ fn invite(set: &Set<'_>, address: SocketAddr) {
         )
     });
     print(&format!(
-        "look inside:  (set -a; . {variables}; psql -c 'select * from analytics.film_dim limit 5')\n\
+        "in a browser: http://{address}/ui/\n\
+         look inside:  (set -a; . {variables}; psql -c 'select * from analytics.film_dim limit 5')\n\
          try next, in another terminal:\n  \
            {vitrina} status\n  \
            {vitrina} run film_dim_full --watch\n  \
