@@ -14,7 +14,7 @@ export default defineConfig({
     trace: 'off',
     screenshot: 'only-on-failure',
     launchOptions: {
-      executablePath: process.env['CHROMIUM'] ?? '/usr/bin/chromium',
+      executablePath: process.env['CHROMIUM'],
       // Chromium refuses its sandbox to root, who runs tests in containers.
       args: process.getuid?.() === 0 ? ['--no-sandbox'] : [],
     },

@@ -4,6 +4,7 @@
 //! SCREENSHOTS=docs/images makes the pictures of the documentation.
 
 use std::env;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::process::Command;
@@ -54,7 +55,8 @@ async fn play(file: &str) {
     for role in ["viewer", "operator"] {
         command.env(format!("VITRINA_TOKEN_{}", role.to_uppercase()), stand.token(role).await);
     }
-    for name in ["PATH", "HOME", "XDG_CACHE_HOME", "CHROMIUM"] {
+    command.env("CHROMIUM", chromium());
+    for name in ["PATH", "HOME", "XDG_CACHE_HOME"] {
         command.envs(env::var_os(name).map(|value| (name, value)));
     }
     if let Some(folder) = env::var_os("SCREENSHOTS") {
@@ -63,6 +65,17 @@ async fn play(file: &str) {
     let (status, said) = Process::start(file, command).patient(PATIENCE).ends().await;
     assert!(status.success(), "{said}\n\nwhat the API said of it:\n{}", stand.complaints());
     eprintln!("{said}");
+}
+
+/// The one that CHROMIUM names, else one of the machine's.
+fn chromium() -> PathBuf {
+    let named = env::var_os("CHROMIUM").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let mut found = env::split_paths(&path).flat_map(|folder| names.map(|name| folder.join(name)));
+    named
+        .or_else(|| found.find(|program| program.exists()))
+        .expect("there is no Chromium\nhint: TESTS=1 scripts/bootstrap installs it; or name one in CHROMIUM")
 }
 
 impl Stand {
