@@ -32,6 +32,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     // What every screen shares is one file, not a dozen of a few hundred bytes.
     rolldownOptions: {
+      checks: { pluginTimings: false },
       output: {
         codeSplitting: {
           groups: [{ name: 'shared', test: /\/src\/(api|app|format|parts)\/|\/node_modules\/svelte\// }],

@@ -1,4 +1,9 @@
+import { en } from '../src/i18n/en';
+import { ru } from '../src/i18n/ru';
+import type { Key } from '../src/i18n/index.svelte';
 import { expect, expectAccessible, test, token } from './stand';
+
+const russian = new Set<unknown>(Object.values(ru));
 
 test('a token is asked for, refused when it is wrong, and gives its role', async ({ page, stand }) => {
   await stand.createPipeline('film_dim');
@@ -54,13 +59,39 @@ test('shortcuts work by the place of the key, on a Russian layout too', async ({
   await expect(page.getByRole('searchbox')).toBeFocused();
 });
 
-test('everything is said in Russian as well, and stays so', async ({ page, as }) => {
-  await as('operator');
+test('everything is said in Russian as well, and stays so', async ({ page, stand, as }) => {
+  await stand.runToEnd('film_dim');
+  await as('admin');
   await page.goto('/ui/');
   await page.getByRole('button', { name: 'Русский' }).click();
   await expect(page.getByRole('heading', { name: 'Пайплайны' })).toBeVisible();
   await page.reload();
-  await expect(page.getByRole('heading', { name: 'Пайплайны' })).toBeVisible();
   await expect(page.locator('html')).toHaveAttribute('lang', 'ru');
   await expectAccessible(page);
+  const tabs = ['', '/runs', '/logs', '/rejects', '/state', '/edit'].map((tab) => `/pipelines/film_dim${tab}`);
+  for (const path of ['/', '/new', ...tabs, '/targets', '/connections', '/runners', '/python', '/audit']) {
+    await page.goto(`/ui${path}`);
+    await expect(page.getByRole('button', { name: 'Команда CLI' })).toBeVisible();
+    await expect(page.locator('main .panel, main .editor').first()).toBeVisible();
+    const lines = (await page.locator('body').innerText()).split('\n').map((line) => line.trim());
+    expect(
+      lines.filter((line) => onlyEnglish.has(line)),
+      path,
+    ).toEqual([]);
+  }
 });
+
+test('nothing is wider than a narrow screen', async ({ page, as }) => {
+  await page.setViewportSize({ width: 400, height: 800 });
+  await as('admin');
+  for (const path of ['/', '/new', '/pipelines/film_dim', '/pipelines/film_dim/runs', '/runners', '/audit']) {
+    await page.goto(`/ui${path}`);
+    await expect(page.locator('main .panel, main .editor').first()).toBeVisible();
+    expect(await page.evaluate(() => document.documentElement.scrollWidth), path).toBe(400);
+  }
+});
+
+/** What an English reader sees and a Russian one does not. */
+const onlyEnglish = new Set(
+  (Object.keys(en) as Key[]).map((key) => en[key]).filter((word) => typeof word === 'string' && !russian.has(word)),
+);
