@@ -12,7 +12,7 @@ function embeddable(): Plugin {
     apply: 'build',
     writeBundle({ dir = 'dist' }) {
       for (const name of readdirSync(dir, { recursive: true, encoding: 'utf8' })) {
-        if (!/\.(html|js|css|svg)$/.test(name)) continue;
+        if (!/\.(html|js|css|svg|md)$/.test(name)) continue;
         const file = join(dir, name);
         writeFileSync(`${file}.gz`, gzipSync(readFileSync(file), { level: 9 }));
       }
@@ -30,6 +30,8 @@ export default defineConfig({
     target: 'es2022',
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
+    // The binary passes on what others wrote; their terms go with it.
+    license: { fileName: 'licenses.md' },
     // What every screen shares is one file, not a dozen of a few hundred bytes.
     rolldownOptions: {
       checks: { pluginTimings: false },

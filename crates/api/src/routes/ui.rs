@@ -28,15 +28,16 @@ struct File {
 static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/ui.rs"));
 
 pub(super) fn pages() -> Router<App> {
-    let show = async |headers: HeaderMap| page(&headers);
+    let show = async |headers: HeaderMap| file("index.html", &headers);
     Router::new()
         .route("/ui", get(show))
         .route("/ui/{*path}", get(show))
+        .route("/ui/licenses.md", get(async |headers: HeaderMap| file("licenses.md", &headers)))
         .route("/ui/assets/{*name}", get(async |path, headers: HeaderMap| asset(path, &headers)))
 }
 
-fn page(headers: &HeaderMap) -> Response {
-    match find("index.html") {
+fn file(name: &str, headers: &HeaderMap) -> Response {
+    match find(name) {
         Some(file) => file.answer(headers, ASK_AGAIN),
         None => (StatusCode::NOT_FOUND, Html(include_str!("no_ui.html"))).into_response(),
     }
@@ -74,6 +75,7 @@ impl File {
             Some("js") => "text/javascript; charset=utf-8",
             Some("css") => "text/css; charset=utf-8",
             Some("svg") => "image/svg+xml",
+            Some("md") => "text/markdown; charset=utf-8",
             _ => "application/octet-stream",
         }
     }

@@ -38,6 +38,9 @@ async fn the_ui_is_a_page_for_everyone_that_runs_no_script_but_its_own() {
         assert!(policy.contains("script-src 'self';") && !policy.contains("unsafe"), "{policy}");
         assert!(page.text().await.unwrap().contains("<script type=\"module\""));
     }
+    let licences = app.anonymous(Method::GET, "/ui/licenses.md").send().await.unwrap();
+    assert_eq!(licences.status() == 200, is_built());
+    assert_eq!(licences.text().await.unwrap().contains("Svelte"), is_built());
 }
 
 #[tokio::test]
