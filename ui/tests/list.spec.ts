@@ -46,6 +46,7 @@ test('pipelines are run and paused together, and what becomes of them is seen li
   await expect(page.locator('[data-status=RUNNING]').first()).toBeVisible();
   await page.getByLabel('Select all').check();
   await page.getByRole('button', { name: 'Pause (2)' }).click();
+  await expect(page.locator('[data-status=PAUSE_REQUESTED], [data-status=PAUSED]')).toHaveCount(2);
   await stand.openGate();
   await expect(page.locator('[data-status=PAUSED]')).toHaveCount(2);
 });

@@ -30,8 +30,11 @@ test('a run is asked for, watched, paused, resumed and cancelled', async ({ page
   await page.getByRole('button', { name: 'Run', exact: true }).click();
   await expect(heading.locator('[data-status=RUNNING]')).toBeVisible();
   await page.getByRole('button', { name: 'Cancel', exact: true }).click();
+  // Heard, or already done: only then may the run go on.
+  const cancelled = page.locator('main [data-status=CANCELLED]').first();
+  await expect(page.getByText('is being cancelled').or(cancelled)).toBeVisible();
   await stand.openGate();
-  await expect(page.locator('main [data-status=CANCELLED]').first()).toBeVisible();
+  await expect(cancelled).toBeVisible();
 });
 
 test('a run shows its throughput, where the time of each batch went, and its log', async ({ page, stand, as }) => {

@@ -59,7 +59,7 @@ async fn play(file: &str) {
     for name in ["PATH", "HOME", "XDG_CACHE_HOME"] {
         command.envs(env::var_os(name).map(|value| (name, value)));
     }
-    if let Some(folder) = env::var_os("SCREENSHOTS") {
+    if let Some(folder) = env::var_os("SCREENSHOTS").filter(|folder| !folder.is_empty()) {
         command.env("SCREENSHOTS", root().join(folder));
     }
     let (status, said) = Process::start(file, command).patient(PATIENCE).ends().await;
