@@ -225,7 +225,7 @@ fn invite(set: &Set<'_>, address: SocketAddr) {
          try next, in another terminal:\n  \
            {vitrina} status\n  \
            {vitrina} run film_dim_full --watch\n  \
-           {vitrina} runs film_dim_full\n\
+           {vitrina} reconcile film_dim_full --level rows\n\
          {}Ctrl-C stops everything; `{} demo --clean{}` removes it",
         search.unwrap_or_default(),
         program(),
