@@ -19,6 +19,7 @@ pub(crate) struct DifferenceSlice {
     pub(crate) kind: Option<DifferenceKind>,
     /// `ndjson` or `csv` downloads all of them; left out, the header `accept` decides, and a page comes as JSON where
     /// that names neither.
+    #[param(inline)]
     format: Option<DownloadFormat>,
     /// At most so many on a page: 50 when not given. A download is always whole.
     #[param(minimum = 1, maximum = 500)]

@@ -106,6 +106,15 @@ async fn every_call_documents_how_it_refuses_what_it_cannot_read() {
 }
 
 #[tokio::test]
+async fn every_reference_leads_somewhere() {
+    let document = document().await;
+    let text = document.to_string();
+    let references = text.split("\"$ref\":\"#").skip(1).filter_map(|rest| rest.split('"').next());
+    let astray: Vec<&str> = references.filter(|reference| document.pointer(reference).is_none()).collect();
+    assert!(astray.is_empty(), "{astray:?}");
+}
+
+#[tokio::test]
 async fn every_property_and_parameter_has_a_type() {
     let document = document().await;
     let mut untyped = Vec::new();
