@@ -137,3 +137,21 @@ async fn a_partitioned_mart_is_written_like_any_other() {
     let run = stage.succeed(id).await;
     assert_eq!((run.rows_written, run.rows_deleted), (2, 1));
 }
+
+#[tokio::test]
+async fn a_mart_that_was_dropped_and_is_made_again_gets_every_row() {
+    let stage = Stage::with_films(30).await;
+    stage.db.execute("update etl.etl_targets set create_if_missing = true, touch_column = null; drop table analytics.film").await;
+    let id = stage.incremental(10).await;
+    stage.succeed(id).await;
+    stage
+        .db
+        .execute(
+            "drop table analytics.film; update content.film set title = 'New', modified = now() where id = 3",
+        )
+        .await;
+    stage.succeed(id).await;
+    assert_eq!((stage.count("analytics.film").await, stage.differences().await), (30, 0));
+    stage.add_films(31, 32).await;
+    assert!(stage.succeed(id).await.rows_read < 30);
+}

@@ -53,7 +53,7 @@ impl Kind for Postgres {
     async fn open(&self, target: &TargetName, order: &Order<'_>) -> Result<Opened> {
         let connection = order.connections.get(&order.target.connection)?;
         let session = Session::open(connection, End::Sink, &order.lease.application_name()).await?;
-        let mart = mart(&session, target, order).await?;
+        let (mart, is_new) = mart(&session, target, order).await?;
         let fence = Fence::new(&session, order.ledger.clone(), order.installation).await?;
         let mut sink = PostgresSink {
             loads: Loads::new(order.lease.pipeline),
@@ -65,6 +65,7 @@ impl Kind for Postgres {
             clock: Clock::of(&session).await?,
             target: order.target.clone(),
             session,
+            is_new,
             mart,
             fence,
         };
@@ -106,20 +107,24 @@ impl Kind for Postgres {
     }
 }
 
-async fn mart(session: &Session, name: &TargetName, order: &Order<'_>) -> Result<Mart> {
+/// And whether it was not there.
+async fn mart(session: &Session, name: &TargetName, order: &Order<'_>) -> Result<(Mart, bool)> {
     if let Some(mart) = Mart::describe(session, name, order.target).await? {
-        return Ok(mart);
+        return Ok((mart, false));
     }
-    match order.schema {
+    let mart = match order.schema {
         _ if !order.target.create_if_missing => Err(create::no_table(name)),
         Some(schema) => create::mart(session, name, order.target, schema).await,
         // Its columns show with the first rows.
         None => Mart::to_come(name, order.target),
-    }
+    };
+    Ok((mart?, true))
 }
 
 struct PostgresSink {
     session: Session,
+    /// The mart was not there when this was opened.
+    is_new: bool,
     target: Target,
     mart: Mart,
     fence: Fence,
@@ -149,6 +154,7 @@ impl Sink for PostgresSink {
         self.session.end_older(lease.pipeline, lease.token).await?;
         let state = self.fence.seal(&self.session, lease, state).await?;
         self.refused = Refused::of(self.fence.ledger().open_rejects(lease).await?);
+        let state = self.vouch(lease, state).await?;
         self.loads.resume(&self.session, state).await
     }
 
@@ -178,6 +184,22 @@ impl Sink for PostgresSink {
 }
 
 impl PostgresSink {
+    /// A mart that was not there holds nothing, whatever the meta-store knows: everything is read again. What a load has staged
+    /// is all there.
+    async fn vouch(&self, lease: &Lease, state: State) -> Result<State> {
+        let checkpoint = &state.checkpoint;
+        let is_staged = checkpoint.load.is_some_and(|load| load.path == LoadPath::Staged);
+        let holds_rows = !checkpoint.position.done.is_null() || checkpoint.position.pass.is_some();
+        if !self.is_new || is_staged || !holds_rows {
+            return Ok(state);
+        }
+        tracing::warn!(target = %self.mart.name, "the mart was gone: everything is read again");
+        // Stored at once: from the next attempt on the mart is there.
+        let state = State { checkpoint: checkpoint.reset(), version: state.version + 1 };
+        self.fence.ledger().adopt(lease, &state).await?;
+        Ok(state)
+    }
+
     /// A batch without rows may not know their columns: those of the batches before count, if there were any.
     async fn heed_columns(&mut self, batch: &Batch) -> Result<()> {
         let (schema, has_rows) = (batch.rows.schema(), batch.rows.num_rows() > 0);
