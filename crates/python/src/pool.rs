@@ -77,7 +77,7 @@ impl Python {
         if worker.registry == self.registry {
             return Ok(worker);
         }
-        Err(Error::fix(
+        Err(Error::release(
             "python.changed",
             "the registered Python modules have changed since this runner started",
         )

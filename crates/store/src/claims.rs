@@ -261,7 +261,8 @@ fn unreadable(column: &str) -> Error {
 /// disabled pipeline whose runner died must still reach PAUSED. The second half of the `or`
 /// survives a clock that jumps back. Counting `e` makes the old attempt end before the new one opens:
 /// the order of CTEs that write is otherwise undefined. While a runner lives that has the code which a checkpoint was made
-/// with, only such a one goes on from it: of two versions that run side by side, neither has to ask. The token never goes back, even in a restored meta-store.
+/// with, only such a one goes on from it: of two versions that run side by side, neither has to ask. A load, and a run that
+/// says what becomes of the checkpoint, may go through either. The token never goes back, even in a restored meta-store.
 const CLAIM: &str = "
 with c as materialized (
     select id, status as was from etl.etl_pipelines
@@ -269,7 +270,9 @@ with c as materialized (
        and case status when 'RUN_REQUESTED' then enabled and coalesce(retry_at, '-infinity') <= clock_timestamp()
            else lease_until < clock_timestamp() or lease_until > clock_timestamp() + 2 * lease_length end
        and tasks_needed <@ $1 and connections_needed <@ $2
-       and (tasks_needed = '{}' or not exists (
+       and (tasks_needed = '{}'
+            or (select mode = 'full' or checkpoint is not null from etl.etl_runs r where r.id = run_id)
+            or not exists (
             select from etl.etl_state s, etl.etl_runners r
              where s.pipeline_id = etl_pipelines.id and not s.checkpoint -> 'code' <@ $11
                and r.status = 'READY' and r.heartbeat_at > clock_timestamp() - interval '30 seconds'

@@ -66,9 +66,13 @@ impl Source for PythonSource {
         }
         match self.reading.next(&self.start(from)).await? {
             Yielded::Rows { rows, position } => {
-                self.shape = Some(rows.schema());
+                let columns_unknown = rows.num_columns() == 0;
+                if !columns_unknown {
+                    self.shape = Some(rows.schema());
+                }
                 let pass = Some(json!({ "position": position }));
-                Ok(Some(self.batch(rows, from, Position { done: from.done.clone(), pass })))
+                let batch = self.batch(rows, from, Position { done: from.done.clone(), pass });
+                Ok(Some(Batch { columns_unknown, ..batch }))
             }
             Yielded::End { position } => {
                 self.finished = true;
