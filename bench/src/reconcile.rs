@@ -31,7 +31,7 @@ pub(crate) async fn measure(name: &'static str, ground: &Ground) -> Result<Measu
     let (mut seconds, mut limits, mut last) = (Vec::new(), Vec::new(), None);
     for _ in 0..ROUNDS {
         limits.push(read_once(ground)?);
-        let (took, verdict, figures) = compare(&ground.store, name).await?;
+        let (took, verdict, figures) = compare(&ground.store, name, Level::Rows).await?;
         ensure!((verdict == Verdict::Equal) == (planted == 0), "{verdict} {figures:?}");
         ensure!(figures.different == planted, "{figures:?}");
         ensure!(figures.rows_read <= figures.source.rows / 20, "{figures:?}");
@@ -54,10 +54,10 @@ fn read_once(ground: &Ground) -> Result<f64> {
     Ok((source + mart).as_secs_f64())
 }
 
-async fn compare(store: &Store, name: &str) -> Result<(f64, Verdict, Figures)> {
+pub(crate) async fn compare(store: &Store, name: &str, level: Level) -> Result<(f64, Verdict, Figures)> {
     let pipeline = store.pipeline(&PipelineRef::Name(name.to_owned())).await?.config.id;
     let trigger = ReconcileTrigger::Manual;
-    let order = ReconcileOrder { level: Level::Rows, keep: 1000, trigger, requested_by: None };
+    let order = ReconcileOrder { level, keep: 1000, trigger, requested_by: None };
     let mut wakeups = store.wakeups().await?;
     let id = store.request_reconcile(pipeline, &order).await?;
     loop {

@@ -10,14 +10,16 @@ use anyhow::{Context, Result, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
+use vitrina_core::{Level, Verdict};
 use vitrina_store::RunRecord;
 use vitrina_testbed::{Distribution, OwnSearchServer, SearchServer};
 
 use crate::ground::Ground;
+use crate::reconcile::compare;
 use crate::report::{Measured, median};
 use crate::runner_process::RunnerProcess;
 
-pub(crate) const NAMES: [&str; 2] = ["search-full", "search-incr"];
+pub(crate) const NAMES: [&str; 4] = ["search-full", "search-hashes", "search-scan", "search-incr"];
 
 const FILMS: f64 = 200_000.0;
 /// Of both sides in turn; the median of each counts, as their servers are busy with their own affairs at times.
@@ -50,6 +52,11 @@ pub(crate) async fn measure(names: &[&str], ground: &Ground, scale: f64) -> Resu
     let mut measured = Vec::new();
     if names.contains(&"search-full") {
         measured.push(bench.full().await?);
+    }
+    for (name, level) in [("search-hashes", Level::Hash), ("search-scan", Level::Rows)] {
+        if names.contains(&name) {
+            measured.push(bench.compared(name, level).await?);
+        }
     }
     if names.contains(&"search-incr") {
         measured.push(bench.incremental().await?);
@@ -138,6 +145,42 @@ impl<'a> Bench<'a> {
             }
         }
         self.judged("search-incr", &rounds)
+    }
+
+    /// The index beside its source, by checksums or by its documents; the limit is one look at either side.
+    async fn compared(&self, name: &str, level: Level) -> Result<Measured> {
+        eprintln!("{name} …");
+        let (mut seconds, mut limits, mut rows) = (Vec::new(), Vec::new(), 0);
+        for _ in 0..ROUNDS {
+            self.quiet().await?;
+            let source = self.ground.timed_sql(&format!("copy ({QUERY}) to '/dev/null' (format binary)"))?;
+            limits.push(source.as_secs_f64() + self.looked_at(level).await?.as_secs_f64());
+            let (took, verdict, figures) = compare(&self.ground.store, "search-full", level).await?;
+            ensure!(verdict == Verdict::Equal && figures.rows_read == 0, "{verdict} {figures:?}");
+            eprintln!("  limit: {:.2} s, compared: {took:.2} s", limits[limits.len() - 1]);
+            seconds.push(took);
+            rows = figures.target.rows;
+        }
+        Ok(Measured::new(name, rows, median(&seconds), median(&limits)).by(&self.runner.usage()?))
+    }
+
+    /// Sums of all documents, or every document once.
+    async fn looked_at(&self, level: Level) -> Result<Duration> {
+        let started = Instant::now();
+        if level == Level::Hash {
+            let sum = |part: &str| json!({"sum": {"field": format!("_vitrina.{part}")}});
+            let body = json!({"size": 0, "aggs": {"b": {"terms": {"field": "_vitrina.bucket", "size": 4096},
+                              "aggs": {"low": sum("low"), "high": sum("high")}}}});
+            self.server.search(INDEX, body).await;
+            return Ok(started.elapsed());
+        }
+        let first = json!({"size": 2000, "sort": ["_doc"]});
+        let (_, mut page) = self.server.call("POST", &format!("{INDEX}/_search?scroll=1m"), first).await;
+        while page["hits"]["hits"].as_array().is_some_and(|hits| !hits.is_empty()) {
+            let next = json!({"scroll": "1m", "scroll_id": page["_scroll_id"]});
+            (_, page) = self.server.call("POST", "_search/scroll", next).await;
+        }
+        Ok(started.elapsed())
     }
 
     async fn pipeline(&self, name: &str, mode: &str) -> Result<()> {

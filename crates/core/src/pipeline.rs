@@ -392,12 +392,10 @@ impl Pipeline {
             meaning["change_key"] = serde_json::json!(self.change_key);
             meaning["watch"] = serde_json::json!(self.watch);
         }
-        // Documents of another shape do not fit beside those that are there.
-        if target.mapping.is_some()
-            || target.settings.is_some()
-            || target.document != DocumentRules::default()
-        {
-            let DocumentRules { rename, omit, partial, take_over: _ } = &target.document;
+        // Documents of another shape do not fit beside those that are there; a checksum changes nothing about that.
+        let document = DocumentRules { no_checksum: false, ..target.document.clone() };
+        if target.mapping.is_some() || target.settings.is_some() || document != DocumentRules::default() {
+            let DocumentRules { rename, omit, partial, take_over: _, no_checksum: _ } = document;
             meaning["index"] = serde_json::json!([target.mapping, target.settings, rename, omit, partial]);
         }
         let digest = Sha256::digest(meaning.to_string().as_bytes());

@@ -129,6 +129,9 @@ pub struct DocumentRules {
     /// What already has the index's name and is not Vitrina's may be replaced.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub take_over: bool,
+    /// Documents hold columns alone, and no checksum to be compared by.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_checksum: bool,
 }
 
 impl DocumentRules {

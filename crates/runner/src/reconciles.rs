@@ -104,7 +104,10 @@ async fn serve(desk: Desk, taken: TakenReconcile) {
 /// What may pass by itself is tried a second time.
 async fn compare(desk: &Desk, taken: &TakenReconcile, notes: &Notes) -> Result<Findings> {
     let settings = &desk.settings;
+    let refused = desk.store.reject_keys(taken.pipeline.id, &RejectChoice::default(), MOST_REJECTS).await?;
+    let refused: HashSet<String> = refused.iter().map(ToString::to_string).collect();
     let order = Order {
+        refused: &refused,
         id: taken.id,
         pipeline: &taken.pipeline,
         target: &taken.target,
@@ -120,8 +123,9 @@ async fn compare(desk: &Desk, taken: &TakenReconcile, notes: &Notes) -> Result<F
         python: settings.python.as_ref(),
     };
     match reconcile::compare(&order, notes).await {
-        Err(error) if error.remedy == Remedy::Retry => {
+        Err(error) if matches!(error.remedy, Remedy::Retry | Remedy::Release) => {
             tracing::warn!(reconcile = %taken.id, %error, "a comparison is tried again");
+            tokio::time::sleep(BEAT).await;
             reconcile::compare(&order, notes).await
         }
         compared => compared,
@@ -189,11 +193,6 @@ struct Notes {
 impl Office for Notes {
     async fn checkpoint(&self) -> Result<Checkpoint> {
         Ok(self.store.state(self.pipeline).await?.checkpoint)
-    }
-
-    async fn rejected(&self) -> Result<HashSet<String>> {
-        let keys = self.store.reject_keys(self.pipeline, &RejectChoice::default(), MOST_REJECTS).await?;
-        Ok(keys.iter().map(ToString::to_string).collect())
     }
 
     fn note(&self, progress: ReconcileProgress) {

@@ -140,7 +140,9 @@ with chosen as materialized (
        and connections_needed <@ $3 and tasks_needed <@ $4
        and (repair_of is null or not exists (
                 select from etl.etl_pipelines p left join etl.etl_runs r on r.id = p.run_id
-                 where p.id = c.pipeline_id and (p.pending_request ? 'keys' or r.keys is not null)))
+                 where p.id = c.pipeline_id and (p.pending_request ? 'keys' or r.keys is not null or (
+                        p.status = 'PAUSED' and (select last.keys is not null from etl.etl_runs last
+                                                  where last.pipeline_id = p.id order by last.requested_at desc limit 1)))))
      order by requested_at limit 1 for update skip locked)
 update etl.etl_reconciles c
    set status = 'RUNNING', owner = $1, runner = $2, attempts = attempts + 1, progress = null,
@@ -314,7 +316,13 @@ impl Store {
             "update etl.etl_reconciles c
                 set status = 'DONE', verdict = $3, figures = $4, owner = null, lease_until = null, progress = null,
                     finished_at = clock_timestamp(),
-                    whole = whole and not (level = 'count' and $3 <> 'differs' and coalesce((
+                    -- Not where it has not looked at all that differs, nor where a later one has seen more.
+                    whole = whole and not ($3 <> 'differs' and ($4 -> 'capped')::bool)
+                        and not (repair_of is not null and exists (
+                        select from etl.etl_reconciles later join etl.etl_reconciles repaired on repaired.id = c.repair_of
+                         where later.pipeline_id = c.pipeline_id and later.status = 'DONE' and later.whole
+                           and later.repair_of is null and later.requested_at > repaired.requested_at))
+                        and not (level = 'count' and $3 <> 'differs' and coalesce((
                         select last.level <> 'count' and last.verdict = 'differs' from etl.etl_reconciles last
                          where last.pipeline_id = c.pipeline_id and last.status = 'DONE' and last.whole
                          order by last.requested_at desc limit 1), false))

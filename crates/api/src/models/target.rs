@@ -68,6 +68,9 @@ pub(crate) struct Document {
     /// What already has the index's name and is not Vitrina's may be replaced.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) take_over: bool,
+    /// Documents hold columns alone: without the checksum in `_vitrina` a comparison reads every document.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) no_checksum: bool,
 }
 
 impl Document {
@@ -79,14 +82,14 @@ impl Document {
 
 impl From<DocumentRules> for Document {
     fn from(rules: DocumentRules) -> Self {
-        let DocumentRules { rename, omit, partial, take_over } = rules;
-        Self { rename, omit, partial, take_over }
+        let DocumentRules { rename, omit, partial, take_over, no_checksum } = rules;
+        Self { rename, omit, partial, take_over, no_checksum }
     }
 }
 
 impl From<Document> for DocumentRules {
     fn from(document: Document) -> Self {
-        let Document { rename, omit, partial, take_over } = document;
-        Self { rename, omit, partial, take_over }
+        let Document { rename, omit, partial, take_over, no_checksum } = document;
+        Self { rename, omit, partial, take_over, no_checksum }
     }
 }

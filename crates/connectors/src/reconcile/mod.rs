@@ -16,6 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde_json::json;
 use uuid::Uuid;
 use vitrina_core::{
     AllowedTargets, Checkpoint, Error, Figures, Findings, Lease, LeaseToken, Level, Owner, Pipeline,
@@ -24,7 +25,7 @@ use vitrina_core::{
 
 use crate::{Connections, sinks};
 pub use pair::{Differing, Key, Pair, Row};
-use pending::Pending;
+use pending::{Found, Pending};
 pub(crate) use stream::{Stream, Wanted};
 use suspects::{Now, Suspects};
 
@@ -36,6 +37,8 @@ pub struct Order<'a> {
     pub level: Level,
     /// So many differences are answered one by one.
     pub keep: usize,
+    /// Keys of open rejects, as JSON: told of elsewhere, and not compared.
+    pub refused: &'a HashSet<String>,
     /// Only these keys are compared, each a JSON array.
     pub keys: Option<&'a [serde_json::Value]>,
     pub connections: &'a Connections,
@@ -66,117 +69,147 @@ impl Order<'_> {
 pub trait Office: Send + Sync {
     /// As it is now.
     async fn checkpoint(&self) -> Result<Checkpoint>;
-    /// Keys of the open rejects, as JSON.
-    async fn rejected(&self) -> Result<HashSet<String>>;
     fn note(&self, progress: ReconcileProgress);
 }
 
-/// Rows that differ and are looked at again together.
-const CHUNK: usize = 1000;
 /// More than so many are not looked at one by one.
 const MOST: usize = 200_000;
+/// How often a checkpoint is waited for that still says what is on its way.
+const ATTEMPTS: usize = 3;
 
 pub async fn compare(order: &Order<'_>, office: &dyn Office) -> Result<Findings> {
     let name = order.pipeline.target_name(order.allowed_targets)?;
     let mut pair = order.sinks.of(&name)?.pair(&name, order).await?;
+    let comparison = Comparison { order, office };
     match (order.level, order.keys) {
-        (Level::Count, None) => count(order, office, pair.as_mut()).await,
-        _ => rows(order, office, pair.as_mut()).await,
+        (Level::Count, None) => comparison.count(pair.as_mut()).await,
+        _ => comparison.rows(pair.as_mut()).await,
     }
 }
 
-/// Figures of either side, no row.
-async fn count(order: &Order<'_>, office: &dyn Office, pair: &mut dyn Pair) -> Result<Findings> {
-    note(office, ReconcileStage::Scan, 0, 1);
-    let checkpoint = office.checkpoint().await?;
-    let (target, source) = pair.count().await?;
-    let is_equal = (target.rows, &target.min, &target.max) == (source.rows, &source.min, &source.max);
-    let figures = Figures { source, target, ..Figures::default() };
-    let verdict = match is_equal {
-        true => Verdict::Equal,
-        // Nobody can tell which rows those are; where some are on their way it may be them.
-        false if Pending::of(order, &checkpoint, pair).is_any().await? => Verdict::Stale,
-        false => Verdict::Differs,
-    };
-    Ok(Findings { verdict, figures, differences: Vec::new() })
+struct Comparison<'a> {
+    order: &'a Order<'a>,
+    office: &'a dyn Office,
 }
 
-async fn rows(order: &Order<'_>, office: &dyn Office, pair: &mut dyn Pair) -> Result<Findings> {
-    let mut figures = Figures::default();
-    if order.keys.is_none() {
-        note(office, ReconcileStage::Scan, 0, 1);
-        pair.scan(&mut figures).await?;
+impl Comparison<'_> {
+    /// Figures of either side, no row.
+    async fn count(&self, pair: &mut dyn Pair) -> Result<Findings> {
+        self.note(ReconcileStage::Scan, 0, 1);
+        let checkpoint = self.office.checkpoint().await?;
+        let (target, source) = pair.count().await?;
+        let refused = self.order.refused.len() as u64;
+        let is_equal = (target.rows, &target.min, &target.max) == (source.rows, &source.min, &source.max);
+        // An index lacks what it has refused.
+        let is_explained =
+            source.rows.checked_sub(target.rows).is_some_and(|lacks| lacks > 0 && lacks <= refused);
+        let figures = Figures { source, target, rejected: refused, ..Figures::default() };
+        let verdict = match is_equal || is_explained {
+            true => Verdict::Equal,
+            // Nobody can tell which rows those are; where some are on their way it may be them.
+            false if Pending::of(self.order, &checkpoint, pair).is_any().await? => Verdict::Stale,
+            false => Verdict::Differs,
+        };
+        Ok(Findings { verdict, figures, differences: Vec::new() })
     }
-    if order.keys.is_none() && figures.differing_ranges == 0 {
-        return Ok(Findings { verdict: Verdict::Equal, figures, differences: Vec::new() });
-    }
-    let checkpoint = office.checkpoint().await?;
-    let suspects = look_again(order, office, pair, &mut figures).await?;
-    note(office, ReconcileStage::Recheck, 0, suspects.len() as u64);
-    let suspects = suspects.without_rejected(&office.rejected().await?, &mut figures);
-    let suspects = sift(order, &checkpoint, pair, suspects, &mut figures).await?;
-    let differences = suspects.differences(order.keep, &mut figures);
-    Ok(Findings { verdict: figures.verdict(), differences, figures })
-}
 
-/// The rows that still differ: the target first, the source then.
-async fn look_again(
-    order: &Order<'_>,
-    office: &dyn Office,
-    pair: &mut dyn Pair,
-    figures: &mut Figures,
-) -> Result<Suspects> {
-    let mut suspects = Suspects::new(order, pair);
-    if let Some(keys) = order.keys {
-        let keys: Vec<Key> = keys.iter().map(key_of).collect::<Result<_>>()?;
-        for chunk in keys.chunks(CHUNK) {
+    async fn rows(&self, pair: &mut dyn Pair) -> Result<Findings> {
+        let mut figures = Figures { rejected: self.order.refused.len() as u64, ..Figures::default() };
+        if self.order.keys.is_none() {
+            self.note(ReconcileStage::Scan, 0, 1);
+            pair.scan(&mut figures).await?;
+        }
+        if self.order.keys.is_none() && figures.differing_ranges == 0 {
+            return Ok(Findings { verdict: Verdict::Equal, figures, differences: Vec::new() });
+        }
+        let mut checkpoint = self.office.checkpoint().await?;
+        let mut suspects = self.look_again(pair, &mut figures).await?;
+        self.note(ReconcileStage::Recheck, 0, suspects.len() as u64);
+        let mut pending = self.pending(&checkpoint, pair, &suspects).await?;
+        for _ in 0..ATTEMPTS {
+            // What the log said of an older checkpoint may be pruned by now: a newer one is asked of the same rows.
+            let now = self.office.checkpoint().await?;
+            if pending.as_ref().is_some_and(|found| !found.is_load()) || now.position == checkpoint.position {
+                break;
+            }
+            checkpoint = now;
+            suspects = self.look_at(pair, &suspects.keys()).await?;
+            pending = self.pending(&checkpoint, pair, &suspects).await?;
+        }
+        let pending = pending.ok_or_else(pruned)?;
+        let suspects = suspects.without_pending(&pending, &mut figures);
+        let now = self.look_once_more(pair, &suspects).await?;
+        let differences = suspects.differences(now, self.order.keep, &mut figures);
+        Ok(Findings { verdict: figures.verdict(), differences, figures })
+    }
+
+    /// The rows that still differ: the target first, the source then.
+    async fn look_again(&self, pair: &mut dyn Pair, figures: &mut Figures) -> Result<Suspects> {
+        if let Some(keys) = self.order.keys {
+            let keys: Vec<Key> = keys.iter().map(key_of).collect::<Result<_>>()?;
+            figures.rows_read += 2 * keys.len() as u64;
+            return self.look_at(pair, &keys).await;
+        }
+        let mut suspects = Suspects::new(self.order, pair);
+        while let Some(found) = pair.differing().await? {
+            figures.rows_read += found.rows_read + 2 * found.keys.len() as u64;
+            self.note(ReconcileStage::Ranges, found.done, figures.differing_ranges);
+            suspects.extend(self.look_at(pair, &found.keys).await?);
+            if suspects.len() >= MOST {
+                figures.capped = true;
+                break;
+            }
+        }
+        Ok(suspects)
+    }
+
+    async fn look_at(&self, pair: &mut dyn Pair, keys: &[Key]) -> Result<Suspects> {
+        let mut suspects = Suspects::new(self.order, pair);
+        let is_told = |key: &&Key| !self.order.refused.contains(&json!(key).to_string());
+        let keys: Vec<Key> = keys.iter().filter(is_told).cloned().collect();
+        for chunk in keys.chunks(pair.at_once()) {
             suspects.take(pair.rows(chunk).await?);
         }
-        figures.rows_read += 2 * keys.len() as u64;
-        return Ok(suspects);
+        Ok(suspects)
     }
-    while let Some(found) = pair.differing().await? {
-        figures.rows_read += found.rows_read;
-        note(office, ReconcileStage::Ranges, found.done, figures.differing_ranges);
-        for chunk in found.keys.chunks(CHUNK) {
-            suspects.take(pair.rows(chunk).await?);
-            figures.rows_read += 2 * chunk.len() as u64;
+
+    /// Which of them the next pass will read; `None` where the source could not tell any more.
+    async fn pending(
+        &self,
+        checkpoint: &Checkpoint,
+        pair: &dyn Pair,
+        suspects: &Suspects,
+    ) -> Result<Option<Found>> {
+        if suspects.len() == 0 {
+            return Ok(Some(Found::default()));
         }
-        if suspects.len() >= MOST {
-            figures.capped = true;
-            break;
+        match Pending::of(self.order, checkpoint, pair).find(suspects).await {
+            Err(error) if error.code == "changelog.pruned" => Ok(None),
+            found => found.map(Some),
         }
     }
-    Ok(suspects)
+
+    /// What has changed again meanwhile may have moved ahead of the pass, and was not met there.
+    async fn look_once_more(&self, pair: &mut dyn Pair, suspects: &Suspects) -> Result<Now> {
+        let mut now = Now::new(self.order, pair);
+        for chunk in suspects.keys().chunks(pair.at_once()) {
+            now.take(pair.rows(chunk).await?);
+        }
+        Ok(now)
+    }
+
+    fn note(&self, stage: ReconcileStage, done: u64, total: u64) {
+        self.office.note(ReconcileProgress { stage, done, total });
+    }
 }
 
-/// What is on its way is told from what is not.
-async fn sift(
-    order: &Order<'_>,
-    checkpoint: &Checkpoint,
-    pair: &mut dyn Pair,
-    suspects: Suspects,
-    figures: &mut Figures,
-) -> Result<Suspects> {
-    if suspects.len() == 0 {
-        return Ok(suspects);
-    }
-    let pending = Pending::of(order, checkpoint, pair).find(&suspects).await?;
-    let suspects = suspects.without_pending(&pending, figures);
-    // What has changed again meanwhile may have moved ahead of the pass, and was not met there.
-    let mut now = Now::default();
-    for chunk in suspects.keys().chunks(CHUNK) {
-        now.take(pair.rows(chunk).await?);
-    }
-    Ok(suspects.without_moved(&now, figures))
+/// Runs were faster than the comparison, each time.
+fn pruned() -> Error {
+    Error::retry("reconcile.pruned", "changes were pruned from the change log while rows were compared")
 }
 
 fn key_of(key: &serde_json::Value) -> Result<Key> {
     let text = |part: &serde_json::Value| part.as_str().map(str::to_owned);
     let parts = key.as_array().and_then(|parts| parts.iter().map(text).collect());
     parts.ok_or_else(|| Error::bug("reconcile.key", "a key to be compared is no array of texts"))
-}
-
-fn note(office: &dyn Office, stage: ReconcileStage, done: u64, total: u64) {
-    office.note(ReconcileProgress { stage, done, total });
 }

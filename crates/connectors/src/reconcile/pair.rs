@@ -41,6 +41,11 @@ pub trait Pair: Send + Sync {
     /// Keys of the next ranges that differ; `None` when none is left.
     async fn differing(&mut self) -> Result<Option<Differing>>;
 
+    /// Keys that `rows` is asked for at a time. Where a source cannot be asked for keys, it is read whole for each time.
+    fn at_once(&self) -> usize {
+        1000
+    }
+
     /// The rows of these keys as they are now: the target is read first, the source then.
     async fn rows(&mut self, keys: &[Key]) -> Result<Vec<Row>>;
 }

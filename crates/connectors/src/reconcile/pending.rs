@@ -33,6 +33,11 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// A load takes the place of what could not be told.
+    pub(super) fn is_load(&self) -> bool {
+        self.all_deletes
+    }
+
     pub(super) fn has(&self, suspect: &Suspect) -> bool {
         self.all_deletes
             || (self.all && suspect.kind != DifferenceKind::Extra)

@@ -1,6 +1,6 @@
 //! Rows that differ and may yet turn out to be on their way.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::json;
@@ -14,10 +14,15 @@ const SHOWN: usize = 1000;
 
 pub(super) struct Suspects {
     all: Vec<Suspect>,
-    columns: Vec<String>,
     /// Where the columns lie that changes are named by.
-    change_key: Vec<usize>,
+    change_key: Vec<Place>,
     with_columns: bool,
+}
+
+/// Of the key where it is one of its columns: documents need not hold those.
+enum Place {
+    Key(usize),
+    Value(usize),
 }
 
 pub(super) struct Suspect {
@@ -25,17 +30,19 @@ pub(super) struct Suspect {
     key: Key,
     /// As either side has it: a row that has moved is named by both.
     pub(super) changes: Vec<Vec<Option<String>>>,
-    columns: BTreeMap<String, Cells>,
     /// Of the source's row.
     hash: u64,
 }
 
 impl Suspects {
     pub(super) fn new(order: &Order<'_>, pair: &dyn Pair) -> Self {
-        let columns = pair.columns().to_vec();
-        let place = |name: &String| columns.iter().position(|column| column == name);
+        let of = |names: &[String], name: &String| names.iter().position(|known| known == name);
+        let place = |name: &String| {
+            let of_key = of(pair.key(), name).map(Place::Key);
+            of_key.or_else(|| of(pair.columns(), name).map(Place::Value))
+        };
         let change_key = order.pipeline.change_key_or(pair.key()).iter().filter_map(place).collect();
-        Self { all: Vec::new(), change_key, with_columns: order.level == Level::Rows, columns }
+        Self { all: Vec::new(), change_key, with_columns: order.level == Level::Rows }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -61,34 +68,20 @@ impl Suspects {
             (None, None) => return None,
         };
         let change = |values: &Vec<Option<String>>| {
-            self.change_key.iter().map(|place| values[*place].clone()).collect::<Vec<_>>()
+            let part = |place: &Place| match place {
+                Place::Key(place) => Some(row.key[*place].clone()),
+                Place::Value(place) => values[*place].clone(),
+            };
+            self.change_key.iter().map(part).collect::<Vec<_>>()
         };
         let mut changes: Vec<_> = [&row.source, &row.target].into_iter().flatten().map(change).collect();
         changes.dedup();
-        let columns = if self.with_columns { self.differing_columns(&row) } else { BTreeMap::new() };
         let hash = hashed(row.source.as_ref());
-        Some(Suspect { kind, key: row.key, changes, columns, hash })
+        Some(Suspect { kind, key: row.key, changes, hash })
     }
 
-    fn differing_columns(&self, row: &Row) -> BTreeMap<String, Cells> {
-        let (Some(source), Some(target)) = (&row.source, &row.target) else { return BTreeMap::new() };
-        let sides = source.iter().zip(target);
-        let differing = self.columns.iter().zip(sides).filter(|(_, (source, target))| source != target);
-        let cells = |(name, (source, target)): (&String, (&Option<String>, &Option<String>))| {
-            (
-                name.clone(),
-                Cells { source: source.as_deref().map(shown), target: target.as_deref().map(shown) },
-            )
-        };
-        differing.map(cells).collect()
-    }
-
-    /// Rows that were refused are told of as rejects.
-    pub(super) fn without_rejected(mut self, rejected: &HashSet<String>, figures: &mut Figures) -> Self {
-        let before = self.all.len();
-        self.all.retain(|suspect| !rejected.contains(&json!(suspect.key).to_string()));
-        figures.rejected += (before - self.all.len()) as u64;
-        self
+    pub(super) fn extend(&mut self, more: Self) {
+        self.all.extend(more.all);
     }
 
     /// Those that the next pass will read are counted and left out.
@@ -103,24 +96,21 @@ impl Suspects {
         self.all.iter().map(|suspect| suspect.key.clone()).collect()
     }
 
-    /// So are those that have changed at the source since, or are equal by now.
-    pub(super) fn without_moved(mut self, now: &Now, figures: &mut Figures) -> Self {
-        let before = self.all.len();
-        self.all.retain(|suspect| now.0.get(&suspect.key) == Some(&suspect.hash));
-        figures.in_flight += (before - self.all.len()) as u64;
-        self
-    }
-
-    /// All are counted, and the first of them answered.
-    pub(super) fn differences(self, keep: usize, figures: &mut Figures) -> Vec<Difference> {
+    /// Those that have changed at the source since, or are equal by now, are counted apart; of the others all are counted,
+    /// and the first of them answered.
+    pub(super) fn differences(self, mut now: Now, keep: usize, figures: &mut Figures) -> Vec<Difference> {
         let mut kept = Vec::new();
         for suspect in self.all {
+            let Some(still) = now.rows.remove(&suspect.key).filter(|still| still.hash == suspect.hash) else {
+                figures.in_flight += 1;
+                continue;
+            };
             figures.count(suspect.kind);
             match kept.len() < keep && self.with_columns {
                 true => kept.push(Difference {
                     kind: suspect.kind,
                     key: json!(suspect.key),
-                    columns: suspect.columns,
+                    columns: still.columns,
                 }),
                 false => figures.capped |= self.with_columns,
             }
@@ -129,14 +119,46 @@ impl Suspects {
     }
 }
 
-/// Rows that still differ, with the hash of what the source has.
-#[derive(Debug, Default)]
-pub(super) struct Now(HashMap<Key, u64>);
+/// Rows that still differ.
+#[derive(Debug)]
+pub(super) struct Now {
+    rows: HashMap<Key, Still>,
+    names: Vec<String>,
+    /// So many are told with their columns.
+    keep: usize,
+}
+
+#[derive(Debug)]
+struct Still {
+    /// Of what the source has.
+    hash: u64,
+    columns: BTreeMap<String, Cells>,
+}
 
 impl Now {
+    pub(super) fn new(order: &Order<'_>, pair: &dyn Pair) -> Self {
+        let keep = if order.level == Level::Rows { order.keep } else { 0 };
+        Self { rows: HashMap::new(), names: pair.columns().to_vec(), keep }
+    }
+
     pub(super) fn take(&mut self, rows: Vec<Row>) {
-        let still = rows.into_iter().filter(|row| row.source != row.target);
-        self.0.extend(still.map(|row| (row.key, hashed(row.source.as_ref()))));
+        for row in rows.into_iter().filter(|row| row.source != row.target) {
+            let columns = if self.rows.len() < self.keep { self.differing(&row) } else { BTreeMap::new() };
+            self.rows.insert(row.key, Still { hash: hashed(row.source.as_ref()), columns });
+        }
+    }
+
+    fn differing(&self, row: &Row) -> BTreeMap<String, Cells> {
+        let (Some(source), Some(target)) = (&row.source, &row.target) else { return BTreeMap::new() };
+        let sides = source.iter().zip(target);
+        let differing = self.names.iter().zip(sides).filter(|(_, (source, target))| source != target);
+        let cells = |(name, (source, target)): (&String, (&Option<String>, &Option<String>))| {
+            (
+                name.clone(),
+                Cells { source: source.as_deref().map(shown), target: target.as_deref().map(shown) },
+            )
+        };
+        differing.map(cells).collect()
     }
 }
 

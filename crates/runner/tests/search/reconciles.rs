@@ -43,6 +43,7 @@ async fn an_index_is_equal_to_its_source_until_a_document_is_lost_added_or_chang
         let title = &different.columns["title"];
         assert_eq!((title.source.as_deref(), title.target.as_deref()), (Some("Film 20"), Some("Another")));
         assert_eq!(different.columns["rating"].target, None);
+        shelf.damage("DELETE", "_doc/8", Value::Null).await;
         assert_eq!(shelf.reconcile(id, Level::Count).await.verdict(), Verdict::Differs);
     }
 }
@@ -162,5 +163,62 @@ async fn among_thousands_of_documents_exactly_the_planted_differences_are_found(
             found.sort_unstable();
             assert_eq!(found, (1..=planted).map(|n| n * 5 + offset).collect::<Vec<u64>>(), "{kind}");
         }
+    }
+}
+
+#[tokio::test]
+async fn checksums_prove_what_was_written_and_documents_what_is_there() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::new(&server, 300).await;
+        let id = shelf.incremental(100).await;
+        shelf.succeed(id).await;
+        shelf.stage.db.execute("update content.film set title = 'New', modified = now() where id < 20").await;
+        shelf.succeed(id).await;
+        let document = shelf.server().document(&shelf.index, "7").await.unwrap();
+        assert!(document["_source"]["_vitrina"]["bucket"].is_u64(), "{document}");
+        let equal = shelf.reconcile(id, Level::Hash).await;
+        assert_eq!(
+            (equal.verdict(), equal.figures().rows_read),
+            (Verdict::Equal, 0),
+            "{:?}",
+            equal.figures()
+        );
+        assert_eq!((equal.figures().source.rows, equal.figures().target.rows), (300, 300));
+
+        shelf.damage("POST", "_update/50", json!({"doc": {"title": "Written by another"}})).await;
+        assert_eq!(
+            shelf.reconcile(id, Level::Hash).await.verdict(),
+            Verdict::Equal,
+            "its checksum is what was written"
+        );
+        assert_eq!(shelf.reconcile(id, Level::Rows).await.counts(), (0, 0, 1));
+
+        shelf.damage("DELETE", "_doc/70", Value::Null).await;
+        shelf.damage("PUT", "_doc/9000", json!({"id": 9000, "title": "Nobody's"})).await;
+        let found = shelf.reconcile(id, Level::Hash).await;
+        assert_eq!((found.verdict(), found.counts()), (Verdict::Differs, (1, 1, 0)));
+        assert!(found.figures().rows_read < 30, "{:?}", found.figures());
+        shelf.damage("DELETE", "_doc/9000", Value::Null).await;
+        shelf.succeed(id).await;
+    }
+}
+
+#[tokio::test]
+async fn an_index_without_checksums_goes_on_without_and_is_compared_by_its_documents() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::bare(&server, 30).await;
+        shelf.describe(json!({"document": {"no_checksum": true}})).await;
+        let id = shelf.incremental(10).await;
+        shelf.succeed(id).await;
+        shelf.describe(json!({})).await;
+        shelf.stage.db.execute("update content.film set title = 'New', modified = now() where id = 3").await;
+        shelf.succeed(id).await;
+        let document = shelf.server().document(&shelf.index, "3").await.unwrap();
+        assert_eq!(
+            (&document["_source"]["title"], &document["_source"]["_vitrina"]),
+            (&json!("New"), &Value::Null)
+        );
+        shelf.damage("POST", "_update/5", json!({"doc": {"title": "Another"}})).await;
+        assert_eq!(shelf.reconcile(id, Level::Hash).await.counts(), (0, 0, 1));
     }
 }

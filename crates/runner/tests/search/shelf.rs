@@ -157,7 +157,7 @@ impl Shelf {
         self.server().refresh(&self.index).await;
         let found = self.server().search(&self.index, json!({"size": 10_000})).await;
         let hits = found["hits"]["hits"].as_array().unwrap().iter();
-        hits.map(|hit| (hit["_id"].as_str().unwrap().to_owned(), hit["_source"].clone())).collect()
+        hits.map(|hit| (hit["_id"].as_str().unwrap().to_owned(), without_checksum(&hit["_source"]))).collect()
     }
 
     /// What readers should find: the films as JSON.
@@ -187,6 +187,13 @@ impl Shelf {
         let (status, found) = self.server().call("GET", &format!("_alias/{}", self.index), Value::Null).await;
         if status == 404 { Vec::new() } else { found.as_object().unwrap().keys().cloned().collect() }
     }
+}
+
+/// The columns of a document.
+fn without_checksum(document: &Value) -> Value {
+    let mut document = document.clone();
+    document.as_object_mut().unwrap().remove("_vitrina");
+    document
 }
 
 /// Times of films have no fraction, unless a test gives them one.

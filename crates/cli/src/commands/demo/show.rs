@@ -221,9 +221,11 @@ fn invite(set: &Set<'_>, address: SocketAddr) {
     });
     print(&format!(
         "in a browser: http://{address}/ui/\n\
-         look inside:  (set -a; . {variables}; psql -c 'select * from analytics.film_dim limit 5')\n\
-         try next, in another terminal:\n  \
-           {vitrina} status\n  \
+         look inside:  (set -a; . {variables}; psql -c 'select * from analytics.film_dim limit 5')"
+    ));
+    say("try next, in another terminal:");
+    print(&format!(
+        "  {vitrina} status\n  \
            {vitrina} run film_dim_full --watch\n  \
            {vitrina} reconcile film_dim_full --level rows\n\
          {}Ctrl-C stops everything; `{} demo --clean{}` removes it",

@@ -20,7 +20,7 @@ use super::names::Names;
 use super::operations::Operations;
 use super::rollback::established;
 use super::upsert::Route;
-use super::{SearchSink, mapping, versions};
+use super::{SearchSink, checksum, mapping, versions};
 use crate::sinks::deletes;
 
 /// Documents that are looked for in the new index before it takes the place of the old one.
@@ -91,7 +91,9 @@ impl SearchSink {
         let index = self.names.physical(load.id);
         let door = self.names.load_door(self.fence()?.held.control.token, load.id);
         let (rows, ids) = self.distinct(batch, outcome)?;
-        let route = Route { door: &door, index: &index, version: versions::draw(commit.lease.token)? };
+        let checksum = self.carries_checksum(&index).await?;
+        let version = versions::draw(commit.lease.token)?;
+        let route = Route { door: &door, index: &index, version, checksum };
         if !ids.is_empty() {
             self.send_load(&route, &rows, &ids, outcome).await?;
         }
@@ -195,7 +197,7 @@ impl SearchSink {
         let index = self.names.physical(load.id);
         let door = self.names.load_door(self.fence()?.held.control.token, load.id);
         let mut body =
-            json!({"settings": mapping::settings(&self.target, true), "mappings": self.mapping()?});
+            json!({"settings": mapping::settings(&self.target, true), "mappings": self.whole_mapping()?});
         body["aliases"] = json!({&door: {"is_hidden": true}});
         control::create(&self.client, &index, &body).await?;
         let alone = indexes::require_alone(&self.client, &index, |alias| alias == door).await;
@@ -309,9 +311,14 @@ impl SearchSink {
             source: Option<Box<RawValue>>,
             error: Option<Value>,
         }
+        // A strict mapping without checksums has no place for one.
+        let columns_alone = match checksum::is_wanted(&self.target) {
+            true => String::new(),
+            false => format!("?_source_excludes={}", checksum::FIELD),
+        };
         let mut operations = Operations::default();
         for some in ids.chunks(500) {
-            let path = format!("{}/_mget", encoded(live));
+            let path = format!("{}/_mget{columns_alone}", encoded(live));
             let found: Found = self.client.get(Method::POST, &path, Some(&json!({"ids": some}))).await?;
             if found.docs.iter().any(|document| document.error.is_some()) {
                 return Err(indexes::unread());

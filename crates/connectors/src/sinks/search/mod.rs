@@ -6,6 +6,7 @@
 
 mod address;
 mod bulk;
+mod checksum;
 mod client;
 mod compare;
 mod control;
@@ -73,6 +74,7 @@ impl Kind for Search {
             buffered: load::Buffered::default(),
             refused: Refused::default(),
             passed: Passed::default(),
+            carries: None,
             mapping: None,
             made: None,
             live: None,
@@ -154,6 +156,8 @@ struct SearchSink {
     buffered: load::Buffered,
     refused: Refused,
     passed: Passed,
+    /// Whether documents of the index that was written to last carry a checksum.
+    carries: Option<(String, bool)>,
     /// Made for the columns of the rows.
     mapping: Option<(Schema, Value)>,
     /// The load whose index is there: it is made when the columns of its rows are known.
@@ -187,8 +191,8 @@ impl Sink for SearchSink {
         self.finish_swap(&mut fence, &standing).await?;
         self.live = standing.live(&self.names).cloned();
         self.heed_control(&fence);
-        let state = self.vouch(state).await?;
-        self.made = staged(&state.checkpoint).map(|load| load.id);
+        self.made = self.made_for(&state).await?;
+        let state = self.vouch(state);
         let doors = self.doors(fence.held.control.token, &state);
         if takeover || !doors.iter().all(|(door, index)| standing.has_door(door, index)) {
             fence.open(&doors).await?;
@@ -268,10 +272,11 @@ impl SearchSink {
 
     /// What the index vouches for. One that is not there holds nothing, whatever the meta-store knows: everything is read
     /// again.
-    async fn vouch(&self, state: State) -> Result<State> {
+    fn vouch(&self, state: State) -> State {
         let State { mut checkpoint, version } = state;
         if let Some(load) = staged(&checkpoint)
-            && !indexes::exists(&self.client, &self.names.physical(load.id)).await?
+            && self.made != Some(load.id)
+            && load.rows > 0
         {
             tracing::warn!(load = %load.id, "the index of this load is gone: it starts anew");
             checkpoint = checkpoint.without_pass();
@@ -284,12 +289,20 @@ impl SearchSink {
             );
             checkpoint = Checkpoint { decided_by: checkpoint.decided_by, ..Checkpoint::default() };
         }
-        Ok(State { checkpoint, version })
+        State { checkpoint, version }
+    }
+
+    /// The open load, where its index is there: it is made when the first rows come.
+    async fn made_for(&self, state: &State) -> Result<Option<Uuid>> {
+        let Some(load) = staged(&state.checkpoint) else { return Ok(None) };
+        let exists = indexes::exists(&self.client, &self.names.physical(load.id)).await?;
+        Ok(exists.then_some(load.id))
     }
 
     fn doors(&self, token: vitrina_core::LeaseToken, state: &State) -> Vec<(String, String)> {
         let live = self.live.iter().map(|live| (self.names.door(token), live.clone()));
         let load = staged(&state.checkpoint)
+            .filter(|load| self.made == Some(load.id))
             .map(|load| (self.names.load_door(token, load.id), self.names.physical(load.id)));
         live.chain(load).collect()
     }
@@ -333,6 +346,27 @@ impl SearchSink {
         }
         let control = Control { fields, ..fence.held.control.clone() };
         fence.replace(control).await
+    }
+
+    /// An index that an older release has made has no place for it.
+    async fn carries_checksum(&mut self, index: &str) -> Result<bool> {
+        if !checksum::is_wanted(&self.target) {
+            return Ok(false);
+        }
+        match self.carries.as_ref().filter(|(known, _)| known == index) {
+            Some((_, carries)) => Ok(*carries),
+            None => {
+                let carries = checksum::is_carried(&self.client, index).await?;
+                self.carries = Some((index.to_owned(), carries));
+                Ok(carries)
+            }
+        }
+    }
+
+    /// The mapping that an index is created with.
+    fn whole_mapping(&self) -> Result<Value> {
+        let mapping = self.mapping()?.clone();
+        Ok(if checksum::is_wanted(&self.target) { checksum::mapped(mapping) } else { mapping })
     }
 
     fn mapping(&self) -> Result<&Value> {

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use vitrina_core::{Batch, Checkpoint, Commit, Counts, Error, LoadPath, Outcome, Reject, Result};
 
 use super::bulk::{Bulk, Sent};
+use super::checksum::Checksum;
 use super::document::{Documents, id_of_row};
 use super::operations::Operations;
 use super::versions::{self, Rival};
@@ -27,6 +28,8 @@ pub(super) struct Route<'a> {
     pub(super) door: &'a str,
     pub(super) index: &'a str,
     pub(super) version: i64,
+    /// Documents carry their checksum.
+    pub(super) checksum: bool,
 }
 
 /// What became of a part of a batch.
@@ -46,11 +49,13 @@ impl SearchSink {
         if self.live.is_none() && batch.columns_unknown {
             return self.pass_by(batch, commit, outcome).await;
         }
-        let live = self.require_live(batch).await?;
+        let live = self.require_live().await?;
         let (rows, ids) = self.distinct(batch, outcome)?;
         outcome.closed = self.refused.closed_by(batch, &self.key, outcome)?;
         let gone = self.vanished(batch, commit, &live, &ids, outcome).await?;
-        let route = Route { door: &self.door()?, index: &live, version: versions::draw(commit.lease.token)? };
+        let checksum = self.carries_checksum(&live).await?;
+        let version = versions::draw(commit.lease.token)?;
+        let route = Route { door: &self.door()?, index: &live, version, checksum };
         if !ids.is_empty() {
             self.send(&route, &rows, &ids, outcome).await?;
         }
@@ -115,7 +120,7 @@ impl SearchSink {
         let documents = Documents::new(rows, &self.target, self.mapping()?)?;
         let parts = parts(rows).into_iter().map(|part| {
             let (mut operations, mut rejects) = (Operations::default(), Vec::new());
-            let made = self.add(&documents, rows, ids, part, route.version, &mut operations, &mut rejects);
+            let made = self.add(&documents, rows, ids, part, route, &mut operations, &mut rejects);
             async move {
                 made?;
                 let mut shipped = self.ship(route, operations, rows).await?;
@@ -139,15 +144,24 @@ impl SearchSink {
         rows: &RecordBatch,
         ids: &[String],
         part: Range<usize>,
-        version: i64,
+        route: &Route<'_>,
         operations: &mut Operations,
         rejects: &mut Vec<Reject>,
     ) -> Result<()> {
         for row in part {
-            let (id, write) = (ids[row].clone(), |out: &mut Vec<u8>| documents.write(row, out));
+            let id = ids[row].clone();
+            let write = |out: &mut Vec<u8>| documents.write(row, out);
+            let write_checked = |out: &mut Vec<u8>| {
+                let start = out.len();
+                documents.write(row, out)?;
+                if route.checksum {
+                    Checksum::of(&ids[row], &out[start..]).add_to(out);
+                }
+                Ok(())
+            };
             let added = match self.target.document.partial {
                 true => operations.update(id, Some(row), true, write),
-                false => operations.index(id, version, Some(row), write),
+                false => operations.index(id, route.version, Some(row), write_checked),
             };
             if let Err(reason) = added {
                 rejects.push(reject(rows, row, &self.key, "row.unwritable", reason)?);
@@ -215,7 +229,7 @@ impl SearchSink {
     }
 
     /// The index that readers see; made where nothing has been written yet.
-    async fn require_live(&mut self, batch: &Batch) -> Result<String> {
+    async fn require_live(&mut self) -> Result<String> {
         if let Some(live) = &self.live {
             return Ok(live.clone());
         }
@@ -224,8 +238,8 @@ impl SearchSink {
             true => self.names.shared(),
             false => self.names.physical(Uuid::now_v7()),
         };
-        let mapping = mapping::mapping(&self.target, &batch.rows.schema(), &self.exact);
-        let body = json!({"settings": mapping::settings(&self.target, false), "mappings": mapping});
+        let body =
+            json!({"settings": mapping::settings(&self.target, false), "mappings": self.whole_mapping()?});
         let of_others = format!("{}~", self.names.index);
         let known = |alias: &str| {
             self.target.document.partial && (alias == self.names.index || alias.starts_with(&of_others))

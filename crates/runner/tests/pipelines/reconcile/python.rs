@@ -69,3 +69,14 @@ async fn where_functions_drop_every_row_all_of_the_target_is_extra() {
     let compared = stage.reconcile_with(functions.settings(&stage), id, Level::Rows).await;
     assert_eq!(compared.counts(), (0, 2, 0));
 }
+
+#[tokio::test]
+async fn behind_functions_all_of_many_lost_rows_are_found() {
+    let (stage, functions) = (Stage::with_films(40_000).await, Functions::new().await);
+    let id = stage.pipeline(plan(&["exclaim"])).await;
+    functions.succeed(&stage, id).await;
+    stage.db.execute("analyze analytics.film; delete from analytics.film where id % 100 = 7; update analytics.film set title = '' where id % 100 = 8").await;
+    let compared = stage.reconcile_with(functions.settings(&stage), id, Level::Rows).await;
+    assert_eq!(compared.counts(), (400, 0, 400));
+    assert!(compared.figures().differing_ranges > 64, "{:?}", compared.figures());
+}

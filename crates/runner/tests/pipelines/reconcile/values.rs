@@ -159,3 +159,83 @@ async fn of_several_rows_of_a_key_the_newest_is_compared() {
     let compared = stage.reconcile(id, Level::Rows).await;
     assert_eq!(compared.verdict(), Verdict::Equal, "{:?}", compared.differences);
 }
+
+#[tokio::test]
+async fn a_null_and_what_stands_for_it_are_not_taken_for_each_other_in_two_columns() {
+    let (stage, id) = things(json!({})).await;
+    stage
+        .db
+        .execute(
+            "update content.thing set ref = null, clock = '00:00', moment = null where id = 2;
+             update analytics.thing set ref = '00000000-0000-0000-0000-000000000000', clock = null, moment = null where id = 2",
+        )
+        .await;
+    assert_eq!(stage.reconcile(id, Level::Rows).await.counts(), (0, 0, 1));
+}
+
+#[tokio::test]
+async fn a_row_that_the_marts_types_cannot_hold_is_a_reject_and_fails_no_comparison() {
+    let stage = Stage::empty().await;
+    stage
+        .db
+        .execute(
+            "create schema content; create schema analytics;
+             create table content.thing (id int primary key, n bigint);
+             create table analytics.thing (id int primary key, n int);
+             insert into content.thing values (1, 1), (2, 5000000000), (3, 3)",
+        )
+        .await;
+    let id = stage
+        .pipeline(json!({"name": "thing", "source_query": "select * from content.thing", "target_table": "analytics.thing", "reject_limit": 5}))
+        .await;
+    stage.succeed(id).await;
+    for level in [Level::Count, Level::Hash, Level::Rows] {
+        let compared = stage.reconcile(id, level).await;
+        assert_eq!((compared.verdict(), compared.figures().rejected), (Verdict::Equal, 1), "{level}");
+    }
+}
+
+#[tokio::test]
+async fn rows_that_share_most_of_their_key_are_compared_in_buckets() {
+    let stage = Stage::empty().await;
+    stage
+        .db
+        .execute(
+            "create schema content; create schema analytics;
+             create table content.vote (tenant int, id int, n int, primary key (tenant, id));
+             create table analytics.vote (tenant int, id int, n int, primary key (tenant, id));
+             insert into content.vote select 1 + (n > 60000)::int, n, n from generate_series(1, 61000) n;
+             insert into analytics.vote table content.vote; analyze analytics.vote;
+             delete from analytics.vote where id = 500; update analytics.vote set n = 0 where id = 60500",
+        )
+        .await;
+    let id = stage
+        .pipeline(json!({"name": "vote", "source_query": "select * from content.vote", "target_table": "analytics.vote"}))
+        .await;
+    let compared = stage.reconcile(id, Level::Rows).await;
+    assert_eq!(compared.counts(), (1, 0, 1));
+    assert!(compared.figures().rows_read < 10_000, "{:?}", compared.figures());
+}
+
+#[tokio::test]
+async fn a_key_that_the_mart_rounds_is_compared_by_checksums_alone() {
+    let stage = Stage::empty().await;
+    stage
+        .db
+        .execute(
+            "create schema content; create schema analytics;
+             create table content.thing (id numeric primary key, n int);
+             create table analytics.thing (id numeric(10, 2) primary key, n int);
+             insert into content.thing values (1.001, 1), (2.25, 2)",
+        )
+        .await;
+    let id = stage
+        .pipeline(json!({"name": "thing", "source_query": "select * from content.thing", "target_table": "analytics.thing"}))
+        .await;
+    stage.succeed(id).await;
+    assert_eq!(stage.reconcile(id, Level::Hash).await.verdict(), Verdict::Equal);
+    let reconcile = stage.request_reconcile(id, Level::Rows).await;
+    stage.work_off(stage.settings("tester")).await;
+    let record = stage.store.reconcile(reconcile).await.unwrap().unwrap();
+    assert_eq!(record.error_code.as_deref(), Some("reconcile.rounded_key"));
+}

@@ -34,6 +34,11 @@ impl Compared {
         self.base.oid < FIRST_OF_USERS
     }
 
+    /// Values may be rounded to a precision as they are written. Text never is.
+    pub(super) fn rounds(&self) -> bool {
+        !self.column.is_text && self.base.full_type.contains('(')
+    }
+
     fn form(&self) -> Form {
         if self.is_built_in() { Form::of(self.base.oid) } else { Form::Text }
     }
@@ -80,6 +85,7 @@ pub(super) fn target(mart: &Mart, columns: &[Compared]) -> Side {
         key: key(mart, &columns),
         columns,
         newest_last: String::new(),
+        refused: Vec::new(),
     }
 }
 
@@ -88,9 +94,12 @@ pub(super) fn source(mart: &Mart, columns: &[Compared], origin: &Origin<'_>) -> 
         let name = &compared.column.name;
         let plain = format!("{}.{}", origin.alias(), identifier(name));
         let (oid, form) = (origin.type_of(name)?, compared.form());
-        let is_same = oid == Some(compared.column.oid) && !compared.column.rounds && compared.is_built_in();
+        let is_same = oid == Some(compared.column.oid) && !compared.rounds() && compared.is_built_in();
         let value = if is_same { plain.clone() } else { format!("({})", compared.cast(&plain)) };
-        let indexed = if compares(oid, compared.base.oid) { plain } else { value.clone() };
+        let indexed = match compares(oid, compared.base.oid) && !compared.rounds() {
+            true => plain,
+            false => value.clone(),
+        };
         let type_name = match compared.is_built_in() {
             // A domain of the mart's is unknown to the source.
             true if compared.base.oid != compared.column.oid => compared.base.full_type.clone(),
@@ -101,7 +110,7 @@ pub(super) fn source(mart: &Mart, columns: &[Compared], origin: &Origin<'_>) -> 
     };
     let columns: Vec<SideColumn> = columns.iter().map(column).collect::<Result<_>>()?;
     let (relation, newest_last) = (origin.relation(), origin.newest_last());
-    Ok(Side { relation, key: key(mart, &columns), columns, newest_last })
+    Ok(Side { relation, key: key(mart, &columns), columns, newest_last, refused: Vec::new() })
 }
 
 /// Values of the one compare with those of the other as they are, by an index as well.

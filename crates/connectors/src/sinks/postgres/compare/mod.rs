@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio_postgres::Row as Answer;
-use vitrina_core::{Error, Figures, Result, SideFigures, TargetName};
+use vitrina_core::{Error, Figures, Level, Result, SideFigures, TargetName};
 
 use super::create;
 use super::mart::Mart;
 use crate::connection::{End, Session};
-use crate::reconcile::{Differing, Key, Order, Pair, Row};
+use crate::reconcile::{Differing, Key, Order, Pair, Row, Stream};
+use columns::Compared;
 use form::{Hashing, VECTORS};
 use origin::Origin;
 use ranges::{Part, differing, differing_keys, part, sums, total};
@@ -46,6 +47,8 @@ struct PostgresPair<'a> {
     /// Columns whose smallest and greatest values are told.
     extremes: Vec<String>,
     left: Left,
+    /// Its source can be asked for keys.
+    takes_keys: bool,
     /// Ranges or buckets that have been read.
     done: u64,
 }
@@ -64,8 +67,11 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
     let session = Arc::new(session);
     let mut origin = Origin::open(order, &mart, Arc::clone(&session)).await?;
     let columns = columns::described(&session, &mart, &origin).await?;
-    let target = columns::target(&mart, &columns);
-    let source = columns::source(&mart, &columns, &origin)?;
+    refuse_rounded(order, &mart, &columns, &origin)?;
+    let mut target = columns::target(&mart, &columns);
+    let mut source = columns::source(&mart, &columns, &origin)?;
+    target.refused = refused(order, mart.key.len());
+    source.refused.clone_from(&target.refused);
     let vectors = (ask(&session, VECTORS).await?, origin.ask(VECTORS).await?);
     let is_same = text(&vectors.0) == text(&vectors.1);
     let cursor = order.pipeline.incremental_key.iter();
@@ -84,6 +90,7 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
         hashing: if is_same { Hashing::Native } else { Hashing::Portable },
         extremes,
         left,
+        takes_keys: Stream::takes_keys(order),
         done: 0,
     }))
 }
@@ -131,9 +138,16 @@ impl Pair for PostgresPair<'_> {
         }
     }
 
+    fn at_once(&self) -> usize {
+        if self.takes_keys { 1000 } else { usize::MAX }
+    }
+
     async fn rows(&mut self, keys: &[Key]) -> Result<Vec<Row>> {
-        let mut target = by_key(&ask(&self.mart, &self.target.rows(keys)).await?);
-        let source = self.source.rows(keys);
+        let mut target = HashMap::new();
+        for some in keys.chunks(1000) {
+            target.extend(by_key(&ask(&self.mart, &self.target.rows(some, &self.target.relation)).await?));
+        }
+        let source = self.source.rows(keys, &self.origin.relation_of_keys());
         let mut source = by_key(&self.origin.ask_keys(&source, keys).await?);
         let row =
             |key: &Key| Row { key: key.clone(), source: source.remove(key), target: target.remove(key) };
@@ -156,7 +170,12 @@ impl PostgresPair<'_> {
 
     async fn scan_ranges(&mut self, figures: &mut Figures) -> Result<()> {
         let rows = (self.expected_rows().await? / MOST_RANGES).max(ROWS_A_RANGE);
-        let bounds = bounds(&ask(&self.mart, &self.target.bounds(rows, None)).await?);
+        let mut bounds = bounds(&ask(&self.mart, &self.target.bounds(rows, None)).await?);
+        if longest_run(&bounds) * rows > ROWS_AT_ONCE {
+            // Too many rows share their first column: ranges of it would have to be read at once.
+            return self.scan_buckets(figures).await;
+        }
+        bounds.dedup();
         let parts = self.differing_ranges(&bounds, None, Some(figures)).await?;
         figures.ranges = bounds.len() as u64 + 1;
         figures.differing_ranges = parts.len() as u64;
@@ -212,10 +231,11 @@ impl PostgresPair<'_> {
         let Left::Ranges(parts) = &mut self.left else { return Ok(Differing::default()) };
         let Some(whole) = parts.pop_front() else { return Ok(Differing::default()) };
         let rows = (whole.rows() / MOST_RANGES).max(ROWS_A_RANGE);
-        let bounds = match whole.target_rows > whole.source_rows {
+        let mut bounds = match whole.target_rows > whole.source_rows {
             true => bounds(&ask(&self.mart, &self.target.bounds(rows, Some(&whole))).await?),
             false => bounds(&self.origin.ask(&self.source.bounds(rows, Some(&whole))).await?),
         };
+        bounds.dedup();
         let is_cut = bounds.iter().any(|bound| whole.from.as_ref() != Some(bound));
         let smaller = match is_cut {
             true => self.differing_ranges(&bounds, Some(&whole), None).await?,
@@ -285,9 +305,36 @@ fn text(rows: &[Answer]) -> Option<String> {
 }
 
 fn bounds(rows: &[Answer]) -> Vec<String> {
-    let mut bounds: Vec<String> = rows.first().map(|row| row.get(0)).unwrap_or_default();
-    bounds.dedup();
-    bounds
+    rows.first().map(|row| row.get(0)).unwrap_or_default()
+}
+
+/// Of equal ones among bounds in order.
+fn longest_run(bounds: &[String]) -> u64 {
+    let runs = bounds.chunk_by(|one, other| one == other);
+    runs.map(|run| run.len() as u64).max().unwrap_or_default()
+}
+
+/// Keys that are not compared. More of them would make every statement long.
+const MOST_REFUSED: usize = 10_000;
+
+fn refused(order: &Order<'_>, columns: usize) -> Vec<Key> {
+    let key = |text: &String| serde_json::from_str::<Key>(text).ok().filter(|key| key.len() == columns);
+    order.refused.iter().filter_map(key).take(MOST_REFUSED).collect()
+}
+
+/// A repair asks the source for the keys that differ, and it knows them by other values than the mart.
+fn refuse_rounded(order: &Order<'_>, mart: &Mart, columns: &[Compared], origin: &Origin<'_>) -> Result<()> {
+    let rounds = |compared: &&Compared| {
+        let name = &compared.column.name;
+        mart.is_key(name) && compared.rounds() && !origin.is_of_type(name, &compared.column.full_type)
+    };
+    let Some(rounded) = columns.iter().find(rounds).filter(|_| order.level == Level::Rows) else {
+        return Ok(());
+    };
+    let name = &rounded.column.name;
+    let message = format!("{} rounds its key {name:?}: rows cannot be found at the source by it", mart.name);
+    Err(Error::fix("reconcile.rounded_key", message)
+        .hint("cast the column in the query to the mart's type, or compare at level `hash`"))
 }
 
 /// Of several rows of one key the last one counts.

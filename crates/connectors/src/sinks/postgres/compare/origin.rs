@@ -57,10 +57,28 @@ impl<'a> Origin<'a> {
         }
     }
 
+    /// As it was declared, with its precision.
+    pub(super) fn is_of_type(&self, name: &str, full_type: &str) -> bool {
+        match self {
+            Self::Query(query) => query.reader.schema.field_with_name(name).is_ok_and(|field| {
+                field.metadata().get("pg_type").is_some_and(|declared| declared == full_type)
+            }),
+            Self::Staged(_) => false,
+        }
+    }
+
     pub(super) fn relation(&self) -> String {
         match self {
             Self::Query(query) => query.reader.query.clone(),
             Self::Staged(_) => Staged::RELATION.to_owned(),
+        }
+    }
+
+    /// Where the rows that some keys have now are found.
+    pub(super) fn relation_of_keys(&self) -> String {
+        match self {
+            Self::Query(query) => query.reader.query.clone(),
+            Self::Staged(_) => Staged::AGAIN.to_owned(),
         }
     }
 

@@ -28,13 +28,19 @@ pub(super) struct Side {
     pub(super) columns: Vec<SideColumn>,
     /// The last of several rows of one key counts.
     pub(super) newest_last: String,
+    /// Rows that were refused: the mart's types may not even hold them.
+    pub(super) refused: Vec<Key>,
 }
 
 impl Side {
-    /// Rows without a whole key are rejects, and no rows of the target.
+    /// Rows without a whole key are rejects, and no rows of the target. Nor are those that were refused.
     fn whole(&self) -> String {
-        let parts = self.key.iter().map(|column| format!("{} is not null", column.indexed));
-        parts.collect::<Vec<_>>().join(" and ")
+        let mut parts: Vec<String> =
+            self.key.iter().map(|column| format!("{} is not null", column.indexed)).collect();
+        if !self.refused.is_empty() {
+            parts.push(format!("not ({})", self.among(&self.refused)));
+        }
+        parts.join(" and ")
     }
 
     fn hash(&self, hashing: Hashing) -> String {
@@ -143,8 +149,8 @@ impl Side {
         if bounds.is_empty() { "true".to_owned() } else { bounds.join(" and ") }
     }
 
-    /// Rows of some keys, as text.
-    pub(super) fn rows(&self, keys: &[Key]) -> String {
+    /// Rows of some keys, as text, out of a relation like this one's.
+    pub(super) fn rows(&self, keys: &[Key], relation: &str) -> String {
         let shown = self.columns.iter().map(|column| column.form.shown(&column.value));
         let order = match self.newest_last.as_str() {
             "" => String::new(),
@@ -154,7 +160,7 @@ impl Side {
             "select {}, array[{}] from {} where {}{order}",
             self.key_texts(),
             shown.collect::<Vec<_>>().join(", "),
-            self.relation,
+            relation,
             self.among(keys),
         )
     }

@@ -23,25 +23,21 @@ pub(super) struct Staged<'a> {
     columns: Vec<String>,
     /// The schema that the table was made for.
     table: Option<Schema>,
-    /// A source without keys has been read a second time.
-    is_second: bool,
 }
 
-const TABLE: &str = "vitrina_compared";
+const TABLE: &str = "pg_temp.vitrina_compared";
+/// Like it, for rows that are read once more.
+const AGAIN: &str = "pg_temp.vitrina_again";
+/// For rows of another shape on their way there.
+const OTHER: &str = "pg_temp.vitrina_other";
 const ROWS_A_MESSAGE: usize = 250;
 
 impl<'a> Staged<'a> {
     pub(super) const RELATION: &'static str = "pg_temp.vitrina_compared s";
+    pub(super) const AGAIN: &'static str = "pg_temp.vitrina_again s";
 
     pub(super) async fn open(order: &'a Order<'a>, mart: &Mart, session: Arc<Session>) -> Result<Self> {
-        let mut staged = Self {
-            order,
-            session,
-            key: mart.key.clone(),
-            columns: Vec::new(),
-            table: None,
-            is_second: false,
-        };
+        let mut staged = Self { order, session, key: mart.key.clone(), columns: Vec::new(), table: None };
         staged.read(mart).await?;
         Ok(staged)
     }
@@ -61,17 +57,13 @@ impl<'a> Staged<'a> {
         names.map(|name| format!("s.{}", identifier(name))).collect::<Vec<_>>().join(", ")
     }
 
-    /// The rows that these keys have now take the place of those that are there. A source without keys is read once more.
+    /// The rows that these keys have now. A source without keys is read whole.
     pub(super) async fn read_again(&mut self, keys: &[Key]) -> Result<()> {
-        if self.is_second {
-            return Ok(());
-        }
-        self.is_second = !Stream::takes_keys(self.order);
-        self.session.run(&format!("truncate pg_temp.{TABLE}")).await?;
-        let wanted = if self.is_second { Wanted::All } else { Wanted::Keys(keys) };
+        self.session.run(&format!("truncate {AGAIN}")).await?;
+        let wanted = if Stream::takes_keys(self.order) { Wanted::Keys(keys) } else { Wanted::All };
         let mut rows = Stream::open(self.order, &self.key, wanted).await?;
         while let Some(rows) = rows.next().await? {
-            self.put(&rows).await?;
+            self.put(AGAIN, &rows).await?;
         }
         Ok(())
     }
@@ -82,13 +74,14 @@ impl<'a> Staged<'a> {
             if self.table.is_none() && rows.num_rows() > 0 {
                 self.create(mart, &rows.schema()).await?;
             }
-            self.put(&rows).await?;
+            self.put(TABLE, &rows).await?;
         }
         if self.table.is_none() {
-            return self.create_empty(mart).await;
+            self.create_empty(mart).await?;
         }
         let key = self.key.iter().map(|name| identifier(name)).collect::<Vec<_>>().join(", ");
-        self.session.run(&format!("create index on pg_temp.{TABLE} ({key}); analyze pg_temp.{TABLE}")).await
+        let again = format!("create temporary table {} (like {TABLE})", bare(AGAIN));
+        self.session.run(&format!("{again}; create index on {TABLE} ({key}); analyze {TABLE}")).await
     }
 
     async fn create(&mut self, mart: &Mart, schema: &Schema) -> Result<()> {
@@ -98,7 +91,7 @@ impl<'a> Staged<'a> {
         let columns = shape.written.iter().map(column).collect::<Vec<_>>();
         self.columns = shape.fields.iter().map(|field| field.name().clone()).collect();
         self.table = Some(schema.clone());
-        self.session.run(&format!("create temporary table {TABLE} ({})", columns.join(", "))).await
+        self.session.run(&format!("create temporary table {} ({})", bare(TABLE), columns.join(", "))).await
     }
 
     /// No row has come, and nobody knows which columns it would have had.
@@ -109,28 +102,49 @@ impl<'a> Staged<'a> {
             format!("{} {}", identifier(name), column.map_or("text", |column| column.type_name.as_str()))
         };
         let columns = self.key.iter().map(column).collect::<Vec<_>>().join(", ");
-        self.session.run(&format!("create temporary table {TABLE} ({columns})")).await
+        self.session.run(&format!("create temporary table {} ({columns})", bare(TABLE))).await
     }
 
-    async fn put(&self, rows: &RecordBatch) -> Result<()> {
+    /// What a function adds is typed by its values, batch by batch: rows of other types are cast on their way.
+    async fn put(&self, table: &str, rows: &RecordBatch) -> Result<()> {
         if rows.num_rows() == 0 {
             return Ok(());
         }
-        if self.table.as_ref().is_none_or(|table| table.fields() != rows.schema().fields()) {
-            return Err(Error::fix("reconcile.columns", "the rows of the pipeline have different columns"));
+        match &self.table {
+            Some(known) if known.fields() == rows.schema().fields() => self.copy(table, rows).await,
+            Some(known) => self.cast(table, known, rows).await,
+            None => Err(Error::retry("reconcile.columns", "rows have come where there were none")),
         }
+    }
+
+    async fn cast(&self, table: &str, known: &Schema, rows: &RecordBatch) -> Result<()> {
+        let schema = rows.schema();
+        let columns: Vec<String> = typed(&schema)?.map(|(name, kind)| format!("{name} {kind}")).collect();
+        let other = format!("create temporary table {} ({})", bare(OTHER), columns.join(", "));
+        self.session.run(&format!("drop table if exists {OTHER}; {other}")).await?;
+        self.copy(OTHER, rows).await?;
+        let has = |name: &str| schema.fields().iter().any(|field| identifier(field.name()) == name);
+        let value = |(name, kind): (String, &str)| match has(&name) {
+            true => format!("{name}::{kind}"),
+            false => "null".to_owned(),
+        };
+        let values: Vec<String> = typed(known)?.map(value).collect();
+        self.session.run(&format!("insert into {table} select {} from {OTHER}", values.join(", "))).await
+    }
+
+    async fn copy(&self, table: &str, rows: &RecordBatch) -> Result<()> {
         let session = &self.session;
-        let unwritable = |error: vitrina_pgcopy::Error| Error::bug("reconcile.rows", error.to_string());
-        let names = self.columns.iter().map(|name| identifier(name)).collect::<Vec<_>>().join(", ");
-        let copy = format!("copy pg_temp.{TABLE} ({names}) from stdin (format binary)");
+        let schema = rows.schema();
+        let names = schema.fields().iter().map(|field| identifier(field.name())).collect::<Vec<_>>();
+        let copy = format!("copy {table} ({}) from stdin (format binary)", names.join(", "));
         let sink = session.client.copy_in::<_, Bytes>(&copy).await.map_err(|error| session.explain(error))?;
         tokio::pin!(sink);
-        let encoder = Encoder::new(rows.schema()).map_err(unwritable)?;
+        let encoder = Encoder::new(rows.schema()).map_err(|error| unwritable(&error))?;
         let mut bytes = BytesMut::new();
         Encoder::header(&mut bytes);
         for start in (0..rows.num_rows()).step_by(ROWS_A_MESSAGE) {
             let some = rows.slice(start, ROWS_A_MESSAGE.min(rows.num_rows() - start));
-            encoder.encode(&some, &mut bytes).map_err(unwritable)?;
+            encoder.encode(&some, &mut bytes).map_err(|error| unwritable(&error))?;
             sink.send(bytes.split().freeze()).await.map_err(|error| session.explain(error))?;
         }
         Encoder::trailer(&mut bytes);
@@ -138,4 +152,20 @@ impl<'a> Staged<'a> {
         sink.finish().await.map_err(|error| session.explain(error))?;
         Ok(())
     }
+}
+
+/// Columns by name, with the types that take them as they travel.
+fn typed(schema: &Schema) -> Result<impl Iterator<Item = (String, &'static str)>> {
+    let encoder = Encoder::new(Arc::new(schema.clone())).map_err(|error| unwritable(&error))?;
+    let names = schema.fields().iter().map(|field| identifier(field.name())).collect::<Vec<_>>();
+    Ok(names.into_iter().zip(encoder.column_types()))
+}
+
+fn unwritable(error: &vitrina_pgcopy::Error) -> Error {
+    Error::bug("reconcile.rows", error.to_string())
+}
+
+/// As it is created: in the schema of temporary tables anyway.
+fn bare(table: &str) -> &str {
+    table.trim_start_matches("pg_temp.")
 }

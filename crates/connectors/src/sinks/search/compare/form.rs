@@ -6,6 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde_json::{Map, Value};
 use vitrina_core::DocumentRules;
 
+use crate::sinks::search::checksum::FIELD;
+
 /// Stands for all fields of a document that the pipeline does not write.
 pub(super) const OTHERS: &str = "_source";
 
@@ -42,6 +44,7 @@ impl Fields {
 
     /// The values of a document, one a name. `None` where none of this pipeline's is there, among those of others.
     pub(super) fn values(&self, mut document: Document) -> Option<Vec<Option<String>>> {
+        document.remove(FIELD);
         let mut values = Vec::with_capacity(self.columns.len() + 1);
         let mut any = !self.partial;
         for (column, field) in &self.columns {

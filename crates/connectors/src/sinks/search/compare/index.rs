@@ -7,7 +7,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use vitrina_core::{Error, Result};
 
+use super::Sum;
 use super::form::Document;
+use crate::sinks::search::checksum::{BUCKETS, FIELD};
 use crate::sinks::search::client::Client;
 use crate::sinks::search::control::encoded;
 use crate::sinks::search::indexes::unread;
@@ -52,6 +54,53 @@ struct Hit {
     source: Document,
 }
 
+#[derive(Deserialize)]
+struct Summed {
+    #[serde(rename = "_shards")]
+    shards: Shards,
+    hits: Total,
+    aggregations: Aggregations,
+}
+
+#[derive(Deserialize)]
+struct Total {
+    total: Count,
+}
+
+#[derive(Deserialize)]
+struct Count {
+    value: u64,
+}
+
+#[derive(Deserialize)]
+struct Aggregations {
+    buckets: Buckets,
+}
+
+#[derive(Deserialize)]
+struct Buckets {
+    buckets: Vec<Bucket>,
+}
+
+#[derive(Deserialize)]
+struct Bucket {
+    key: usize,
+    doc_count: u64,
+    low: Part,
+    high: Part,
+}
+
+#[derive(Deserialize)]
+struct Part {
+    value: f64,
+}
+
+/// The checksum that a document carries.
+fn stored(document: &Document) -> Option<u64> {
+    let checksum = document.get(FIELD)?;
+    Some(checksum.get("low")?.as_u64()? | checksum.get("high")?.as_u64()? << 32)
+}
+
 impl Index<'_> {
     /// What was written before can be searched from now on.
     pub(super) async fn refresh(&self) -> Result<()> {
@@ -94,13 +143,57 @@ impl Index<'_> {
     }
 
     /// Every document once, as it was when this began.
-    pub(super) async fn each(&self, mut visit: impl FnMut(&str, Document)) -> Result<()> {
+    pub(super) async fn each(&self, visit: impl FnMut(&str, Document)) -> Result<()> {
+        self.scroll(&json!({"size": PAGE, "sort": ["_doc"]}), visit).await
+    }
+
+    /// The checksums that documents of some buckets carry, and the documents that carry none.
+    pub(super) async fn each_checksum(
+        &self,
+        buckets: &[u16],
+        mut visit: impl FnMut(&str, Option<u64>),
+    ) -> Result<()> {
+        let bucket = format!("{FIELD}.bucket");
+        let of_buckets = json!({"terms": {&bucket: buckets}});
+        let without = json!({"bool": {"must_not": {"exists": {"field": &bucket}}}});
+        let body = json!({"size": PAGE, "sort": ["_doc"], "_source": [FIELD],
+                          "query": {"bool": {"should": [of_buckets, without], "minimum_should_match": 1}}});
+        self.scroll(&body, |id, document| visit(id, stored(&document))).await
+    }
+
+    /// What all documents of a bucket come to, and how many documents carry no checksum.
+    pub(super) async fn sums(&self) -> Result<(Vec<Sum>, u64)> {
+        let mut sums = vec![Sum::default(); usize::from(BUCKETS)];
+        if self.is_missing {
+            return Ok((sums, 0));
+        }
+        let of = |part: &str| json!({"sum": {"field": format!("{FIELD}.{part}")}});
+        let body = json!({"size": 0, "track_total_hits": true, "aggs": {"buckets": {
+            "terms": {"field": format!("{FIELD}.bucket"), "size": BUCKETS}, "aggs": {"low": of("low"), "high": of("high")}}}});
+        let path = format!("{}/_search", encoded(self.name));
+        let answer: Summed = self.client.get(Method::POST, &path, Some(&body)).await?;
+        if answer.shards.failed > 0 {
+            return Err(unread());
+        }
+        let mut rows = 0;
+        for found in answer.aggregations.buckets.buckets {
+            rows += found.doc_count;
+            // Whole numbers below 2^53: a double holds them as they are.
+            let sum =
+                Sum { rows: found.doc_count, low: found.low.value as u64, high: found.high.value as u64 };
+            if let Some(place) = sums.get_mut(found.key) {
+                *place = sum;
+            }
+        }
+        Ok((sums, answer.hits.total.value.saturating_sub(rows)))
+    }
+
+    async fn scroll(&self, body: &Value, mut visit: impl FnMut(&str, Document)) -> Result<()> {
         if self.is_missing {
             return Ok(());
         }
         let path = format!("{}/_search?scroll={KEPT}", encoded(self.name));
-        let body = json!({"size": PAGE, "sort": ["_doc"]});
-        let mut page: Page = self.client.get(Method::POST, &path, Some(&body)).await?;
+        let mut page: Page = self.client.get(Method::POST, &path, Some(body)).await?;
         loop {
             if page.shards.failed > 0 {
                 return Err(unread());

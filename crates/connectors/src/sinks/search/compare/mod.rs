@@ -1,18 +1,19 @@
-//! An index beside the rows of its pipeline, as documents: both are read whole, and only sums of their hashes are held.
+//! An index beside the rows of its pipeline, as documents. The index adds up the checksums that its documents carry, which
+//! proves what was written; to prove what is there, at level `rows`, its documents are read, and only sums of their hashes held.
 
 mod form;
 mod index;
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use serde_json::Value;
-use vitrina_core::{Error, Figures, Result, SideFigures, TargetName};
+use vitrina_core::{Error, Figures, Level, Result, SideFigures, TargetName};
 
+use super::checksum::{self, BUCKETS, Checksum, bucket};
 use super::document::{Documents, id, id_of_row};
 use super::{Client, index as index_name, indexes, key, mapping, require_key};
 use crate::arrow_text::texts;
@@ -21,8 +22,6 @@ use crate::sinks::duplicates;
 use form::{Document, Fields, text};
 use index::Index;
 
-/// Buckets of ids, whose sums are compared.
-const BUCKETS: usize = 16_384;
 /// Documents that are read one by one at a time.
 const ROWS_AT_ONCE: u64 = 100_000;
 
@@ -38,8 +37,10 @@ struct SearchPair<'a> {
     has_order: bool,
     fields: Fields,
     names: Vec<String>,
+    /// By the checksums that documents carry, else by their values.
+    by_checksum: bool,
     /// Buckets that differ and have not been read yet, with their rows.
-    left: Vec<(usize, u64)>,
+    left: Vec<(u16, u64)>,
     done: u64,
 }
 
@@ -47,7 +48,9 @@ struct SearchPair<'a> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Sum {
     rows: u64,
-    hashes: u64,
+    /// Of the halves of hashes, as a server can add them up.
+    low: u64,
+    high: u64,
 }
 
 type Sums = Vec<Sum>;
@@ -60,7 +63,12 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
     let fields = Fields::new(schema.fields().iter().map(|field| field.name()), &order.target.document, &key);
     let returns = |column: &String| schema.field_with_name(column).is_ok();
     let name = index_name(name).to_owned();
+    let by_checksum = order.level == Level::Hash
+        && order.keys.is_none()
+        && checksum::is_wanted(order.target)
+        && checksum::is_carried(&client, &name).await?;
     Ok(Box::new(SearchPair {
+        by_checksum,
         is_missing: !indexes::exists(&client, &name).await?,
         client,
         name,
@@ -100,7 +108,12 @@ impl Pair for SearchPair<'_> {
         &self.names
     }
 
+    fn at_once(&self) -> usize {
+        if Stream::takes_keys(self.order) { 1000 } else { usize::MAX }
+    }
+
     async fn count(&mut self) -> Result<(SideFigures, SideFigures)> {
+        self.look().await?;
         self.index().refresh().await?;
         let now = jiff::Timestamp::now();
         let (target, source) = tokio::try_join!(self.count_index(), self.count_source())?;
@@ -113,29 +126,34 @@ impl Pair for SearchPair<'_> {
     }
 
     async fn scan(&mut self, figures: &mut Figures) -> Result<()> {
+        self.look().await?;
         self.index().refresh().await?;
         (figures.target.as_of, figures.source.as_of) =
             (Some(jiff::Timestamp::now()), Some(jiff::Timestamp::now()));
-        let (target, source) = tokio::try_join!(self.sum_index(), self.sum_source())?;
-        let rows = |sums: &Sums| sums.iter().map(|sum| sum.rows).sum();
-        (figures.target.rows, figures.source.rows) = (rows(&target), rows(&source));
-        let differing = |bucket: usize| {
-            let (target, source) = (target[bucket], source[bucket]);
+        let ((target, strangers), source) = tokio::try_join!(self.sum_index(), self.sum_source())?;
+        let rows = |sums: &Sums| sums.iter().map(|sum| sum.rows).sum::<u64>();
+        (figures.target.rows, figures.source.rows) = (rows(&target) + strangers, rows(&source));
+        let differing = |bucket: u16| {
+            let (target, source) = (target[usize::from(bucket)], source[usize::from(bucket)]);
             (target != source).then(|| (bucket, target.rows + source.rows))
         };
         self.left = (0..BUCKETS).filter_map(differing).collect();
-        (figures.ranges, figures.differing_ranges) = (BUCKETS as u64, self.left.len() as u64);
+        // Documents that carry none were written by somebody else: where nothing else differs they are extra.
+        if strangers > 0 && self.left.is_empty() {
+            self.left.push((0, strangers));
+        }
+        (figures.ranges, figures.differing_ranges) = (BUCKETS.into(), self.left.len() as u64);
         Ok(())
     }
 
     /// Both sides are read once more, and only these buckets are held.
     async fn differing(&mut self) -> Result<Option<Differing>> {
-        let mut wanted = vec![false; BUCKETS];
+        let mut wanted = vec![false; usize::from(BUCKETS)];
         let mut rows = 0;
         while let Some((bucket, more)) =
             self.left.pop_if(|(_, more)| rows == 0 || rows + *more <= ROWS_AT_ONCE)
         {
-            wanted[bucket] = true;
+            wanted[usize::from(bucket)] = true;
             rows += more;
             self.done += 1;
         }
@@ -147,8 +165,12 @@ impl Pair for SearchPair<'_> {
     }
 
     async fn rows(&mut self, keys: &[Key]) -> Result<Vec<Row>> {
+        self.look().await?;
         let ids: Vec<String> = keys.iter().filter_map(|key| id(key).ok()).collect();
-        let mut found = self.index().of_ids(&ids).await?;
+        let mut found = HashMap::new();
+        for some in ids.chunks(1000) {
+            found.extend(self.index().of_ids(some).await?);
+        }
         let mut target: HashMap<Key, Document> = HashMap::new();
         for key in keys {
             if let Some(document) = id(key).ok().and_then(|id| found.remove(&id)) {
@@ -166,39 +188,55 @@ impl Pair for SearchPair<'_> {
 }
 
 impl SearchPair<'_> {
+    /// An index may come to be while it is compared.
+    async fn look(&mut self) -> Result<()> {
+        self.is_missing = !indexes::exists(&self.client, &self.name).await?;
+        Ok(())
+    }
+
     fn index(&self) -> Index<'_> {
         Index { client: &self.client, name: &self.name, is_missing: self.is_missing }
     }
 
-    async fn sum_index(&self) -> Result<Sums> {
-        let mut sums = vec![Sum::default(); BUCKETS];
+    /// And how many documents carry no checksum.
+    async fn sum_index(&self) -> Result<(Sums, u64)> {
+        if self.by_checksum {
+            return self.index().sums().await;
+        }
+        let mut sums = vec![Sum::default(); usize::from(BUCKETS)];
         self.index()
             .each(|id, document| {
                 if let Some(hash) = self.fields.hash(document) {
-                    sums[bucket(id)].add(hash);
+                    sums[usize::from(bucket(id))].add(hash);
                 }
             })
             .await?;
-        Ok(sums)
+        Ok((sums, 0))
     }
 
     async fn sum_source(&self) -> Result<Sums> {
-        let mut sums = vec![Sum::default(); BUCKETS];
-        self.each_row(Wanted::All, |_, id, document| {
-            if let Some(hash) = self.fields.hash(document) {
-                sums[bucket(id)].add(hash);
-            }
-        })
-        .await?;
+        let mut sums = vec![Sum::default(); usize::from(BUCKETS)];
+        self.each_hash(|_, id, hash| sums[usize::from(bucket(id))].add(hash)).await?;
         Ok(sums)
     }
 
-    async fn hash_index(&self, wanted: &[bool]) -> Result<HashMap<String, u64>> {
+    /// `None` for a document that carries no checksum.
+    async fn hash_index(&self, wanted: &[bool]) -> Result<HashMap<String, Option<u64>>> {
         let mut hashes = HashMap::new();
+        if self.by_checksum {
+            let buckets: Vec<u16> = (0..BUCKETS).filter(|bucket| wanted[usize::from(*bucket)]).collect();
+            let note = |id: &str, hash: Option<u64>| {
+                hashes.insert(id.to_owned(), hash);
+            };
+            self.index().each_checksum(&buckets, note).await?;
+            return Ok(hashes);
+        }
         self.index()
             .each(|id, document| {
-                if let Some(hash) = self.fields.hash(document).filter(|_| wanted[bucket(id)]) {
-                    hashes.insert(id.to_owned(), hash);
+                if wanted[usize::from(bucket(id))]
+                    && let Some(hash) = self.fields.hash(document)
+                {
+                    hashes.insert(id.to_owned(), Some(hash));
                 }
             })
             .await?;
@@ -207,8 +245,8 @@ impl SearchPair<'_> {
 
     async fn hash_source(&self, wanted: &[bool]) -> Result<HashMap<String, (Key, u64)>> {
         let mut hashes = HashMap::new();
-        self.each_row(Wanted::All, |key, id, document| {
-            if let Some(hash) = self.fields.hash(document).filter(|_| wanted[bucket(id)]) {
+        self.each_hash(|key, id, hash| {
+            if wanted[usize::from(bucket(id))] {
                 hashes.insert(id.to_owned(), (key.clone(), hash));
             }
         })
@@ -216,15 +254,30 @@ impl SearchPair<'_> {
         Ok(hashes)
     }
 
+    /// Every row that becomes a document, with the hash that its document should have.
+    async fn each_hash(&self, mut visit: impl FnMut(&Key, &str, u64) + Send) -> Result<()> {
+        self.each_row(Wanted::All, |key, id, bytes| {
+            let hash = match self.by_checksum {
+                true => Some(Checksum::of(id, bytes).hash),
+                false => self.fields.hash(parsed(bytes)?),
+            };
+            if let Some(hash) = hash {
+                visit(key, id, hash);
+            }
+            Ok(())
+        })
+        .await
+    }
+
     fn differing_keys(
         &self,
-        target: &HashMap<String, u64>,
+        target: &HashMap<String, Option<u64>>,
         mut source: HashMap<String, (Key, u64)>,
     ) -> Result<Vec<Key>> {
         let mut keys = Vec::new();
         for (id, hash) in target {
             match source.remove(id) {
-                Some((_, other)) if other == *hash => {}
+                Some((_, other)) if Some(other) == *hash => {}
                 Some((key, _)) => keys.push(key),
                 None => keys.push(key_of(id, self.key.len())?),
             }
@@ -239,10 +292,11 @@ impl SearchPair<'_> {
         let wanted = if Stream::takes_keys(self.order) { Wanted::Keys(keys) } else { Wanted::All };
         let mut found: HashMap<Key, Document> = HashMap::new();
         let asked: std::collections::HashSet<&Key> = keys.iter().collect();
-        self.each_row(wanted, |key, _, document| {
+        self.each_row(wanted, |key, _, bytes| {
             if asked.contains(key) {
-                found.insert(key.clone(), document);
+                found.insert(key.clone(), parsed(bytes)?);
             }
+            Ok(())
         })
         .await?;
         Ok(found)
@@ -252,7 +306,7 @@ impl SearchPair<'_> {
     async fn each_row(
         &self,
         wanted: Wanted<'_>,
-        mut visit: impl FnMut(&Key, &str, Document) + Send,
+        mut visit: impl FnMut(&Key, &str, &[u8]) -> Result<()> + Send,
     ) -> Result<()> {
         let mut stream = Stream::open(self.order, &self.key, wanted).await?;
         while let Some(rows) = stream.next().await? {
@@ -261,7 +315,11 @@ impl SearchPair<'_> {
         Ok(())
     }
 
-    fn each_document(&self, rows: &RecordBatch, visit: &mut impl FnMut(&Key, &str, Document)) -> Result<()> {
+    fn each_document(
+        &self,
+        rows: &RecordBatch,
+        visit: &mut impl FnMut(&Key, &str, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let rows = duplicates::distinct(rows, &self.key, self.has_order)?.rows;
         if rows.num_rows() == 0 {
             return Ok(());
@@ -276,9 +334,7 @@ impl SearchPair<'_> {
             if documents.write(row, &mut bytes).is_err() {
                 continue;
             }
-            let document: Document = serde_json::from_slice(&bytes)
-                .map_err(|error| Error::bug("reconcile.document", error.to_string()))?;
-            visit(&texts(&rows, &self.key, row)?, &id, document);
+            visit(&texts(&rows, &self.key, row)?, &id, &bytes)?;
         }
         Ok(())
     }
@@ -292,8 +348,9 @@ impl SearchPair<'_> {
     async fn count_source(&self) -> Result<SideFigures> {
         let mut figures = SideFigures::default();
         let mut extremes: BTreeMap<String, (Value, Value)> = BTreeMap::new();
-        self.each_row(Wanted::All, |_, _, document| {
+        self.each_row(Wanted::All, |_, _, bytes| {
             figures.rows += 1;
+            let document = parsed(bytes)?;
             for (column, field) in self.extremes() {
                 let Some(value) = document.get(field).filter(|value| !value.is_null()) else { continue };
                 let (min, max) =
@@ -305,6 +362,7 @@ impl SearchPair<'_> {
                     *max = value.clone();
                 }
             }
+            Ok(())
         })
         .await?;
         for (column, _) in self.extremes() {
@@ -329,32 +387,24 @@ impl SearchPair<'_> {
         Ok(figures)
     }
 
-    /// A field that documents can be sorted by, where the mapping is known to have one. Fields of text alone have no order.
+    /// A field that both sides sort alike: numbers. Dates have fewer digits on a server, and texts another order.
     fn sortable(&self, field: &str) -> Option<String> {
-        let name = match &self.order.target.mapping {
-            Some(mapping) => mapping::type_of(mapping, field)?,
-            // Derived: the columns of a key are exact, and a cursor is a number or a time.
-            None => "keyword",
-        };
-        let sorts = matches!(
-            name,
-            "keyword" | "date" | "date_nanos" | "short" | "integer" | "long" | "double" | "float"
-        );
-        sorts.then(|| field.to_owned())
+        let mapping = self.order.target.mapping.as_ref()?;
+        let name = mapping::type_of(mapping, field)?;
+        matches!(name, "short" | "integer" | "long").then(|| field.to_owned())
     }
 }
 
 impl Sum {
     fn add(&mut self, hash: u64) {
         self.rows += 1;
-        self.hashes = self.hashes.wrapping_add(hash);
+        self.low += hash & 0xffff_ffff;
+        self.high += hash >> 32;
     }
 }
 
-fn bucket(id: &str) -> usize {
-    let mut hasher = DefaultHasher::new();
-    id.hash(&mut hasher);
-    usize::try_from(hasher.finish() % BUCKETS as u64).unwrap_or_default()
+fn parsed(document: &[u8]) -> Result<Document> {
+    serde_json::from_slice(document).map_err(|error| Error::bug("reconcile.document", error.to_string()))
 }
 
 /// Numbers by their value, everything else by its bytes.
