@@ -5,8 +5,8 @@ export default defineConfig({
   testDir: 'tests',
   workers: 1,
   forbidOnly: true,
-  timeout: 60_000,
-  expect: { timeout: 10_000 },
+  timeout: 150_000,
+  expect: { timeout: 30_000 },
   reporter: 'list',
   use: {
     baseURL: process.env['VITRINA_URL'],
