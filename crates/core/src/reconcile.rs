@@ -86,7 +86,7 @@ pub struct Figures {
     pub different: u64,
     /// Differ because they have changed at the source since the checkpoint: the next run writes them.
     pub in_flight: u64,
-    /// Differ because they were refused: they are among the pipeline's rejects.
+    /// Rows with an open reject: they are told of there, and not compared.
     pub rejected: u64,
     /// More rows differ than were looked at one by one.
     pub capped: bool,
@@ -162,7 +162,7 @@ words! {
 pub struct Findings {
     pub verdict: Verdict,
     pub figures: Figures,
-    /// In the order of their keys, as far as they are kept.
+    /// As far as they are kept.
     pub differences: Vec<Difference>,
 }
 

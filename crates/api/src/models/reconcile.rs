@@ -155,7 +155,7 @@ pub(crate) struct ReconcileFigures {
     different: u64,
     /// Differ because they have changed at the source since the checkpoint: the next run writes them.
     in_flight: u64,
-    /// Differ because they were refused: they are among the rejects, and do not make the target differ.
+    /// Rows with an open reject: they are told of there, and not compared.
     rejected: u64,
     /// More rows differ than were looked at one by one.
     capped: bool,
