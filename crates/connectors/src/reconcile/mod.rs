@@ -19,11 +19,11 @@ use async_trait::async_trait;
 use serde_json::json;
 use uuid::Uuid;
 use vitrina_core::{
-    AllowedTargets, Checkpoint, Error, Figures, Findings, Lease, LeaseToken, Level, Owner, Pipeline,
-    PipelineId, ReconcileProgress, ReconcileStage, Result, Target, Verdict,
+    AllowedTargets, Backfill, Checkpoint, Error, Figures, Findings, Lease, LeaseToken, Level, Mode, Owner,
+    Pipeline, PipelineId, ReconcileProgress, ReconcileStage, Result, Target, Verdict,
 };
 
-use crate::{Connections, sinks};
+use crate::{Connections, sinks, sources};
 pub use pair::{Differing, Key, Pair, Row};
 use pending::{Found, Pending};
 pub(crate) use stream::{Stream, Wanted};
@@ -61,6 +61,29 @@ impl Order<'_> {
     /// Names its sessions. Whoever takes the pipeline over ends sessions of the pipeline's leases: these are none.
     pub(crate) fn lease(&self) -> Lease {
         Lease { pipeline: PipelineId(self.id), owner: Owner::draw(), token: LeaseToken(0) }
+    }
+
+    /// The pipeline's source, only looked at.
+    pub(crate) fn source<'b>(
+        &'b self,
+        lease: &'b Lease,
+        mode: Mode,
+        backfill: Option<&'b Backfill>,
+    ) -> sources::Order<'b> {
+        sources::Order {
+            pipeline: self.pipeline,
+            mode,
+            backfill,
+            max_batch_bytes: self.max_batch_bytes,
+            lease,
+            takeover: false,
+            installation: self.installation,
+            changelog_max_age: self.changelog_max_age,
+            connections: self.connections,
+            python: self.python,
+            run_id: self.id.to_string(),
+            observes: true,
+        }
     }
 }
 

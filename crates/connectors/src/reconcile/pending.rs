@@ -137,22 +137,8 @@ impl<'a> Pending<'a> {
     }
 
     async fn open(&self) -> Result<Box<dyn Source>> {
-        let (order, lease) = (self.order, self.order.lease());
-        let mut source = sources::open(&sources::Order {
-            pipeline: order.pipeline,
-            mode: Mode::Incremental,
-            backfill: None,
-            max_batch_bytes: order.max_batch_bytes,
-            lease: &lease,
-            takeover: false,
-            installation: order.installation,
-            changelog_max_age: order.changelog_max_age,
-            connections: order.connections,
-            python: order.python,
-            run_id: order.id.to_string(),
-            observes: true,
-        })
-        .await?;
+        let lease = self.order.lease();
+        let mut source = sources::open(&self.order.source(&lease, Mode::Incremental, None)).await?;
         source.begin(&Destination { key: self.key.clone(), server: None }).await?;
         Ok(source)
     }

@@ -36,21 +36,7 @@ impl Stream {
             Wanted::All => None,
         };
         let lease = order.lease();
-        let mut source = sources::open(&sources::Order {
-            pipeline: order.pipeline,
-            mode: Mode::Full,
-            backfill: backfill.as_ref(),
-            max_batch_bytes: order.max_batch_bytes,
-            lease: &lease,
-            takeover: false,
-            installation: order.installation,
-            changelog_max_age: order.changelog_max_age,
-            connections: order.connections,
-            python: order.python,
-            run_id: order.id.to_string(),
-            observes: true,
-        })
-        .await?;
+        let mut source = sources::open(&order.source(&lease, Mode::Full, backfill.as_ref())).await?;
         let mut steps = transforms::open(&transforms::Order {
             pipeline: order.pipeline,
             python: order.python,

@@ -10,7 +10,6 @@ use super::super::shape::Shape;
 use super::staged::Staged;
 use super::{Session, ask};
 use crate::reconcile::{Key, Order};
-use crate::sources;
 use crate::sources::postgres::reader::Reader;
 use crate::sources::postgres::recompute::newest_last;
 
@@ -120,21 +119,7 @@ impl<'a> Origin<'a> {
 impl Query {
     async fn open(order: &Order<'_>, mart: &Mart) -> Result<Self> {
         let lease = order.lease();
-        let mut reader = Reader::open(&sources::Order {
-            pipeline: order.pipeline,
-            mode: Mode::Full,
-            backfill: None,
-            max_batch_bytes: order.max_batch_bytes,
-            lease: &lease,
-            takeover: false,
-            installation: order.installation,
-            changelog_max_age: order.changelog_max_age,
-            connections: order.connections,
-            python: order.python,
-            run_id: order.id.to_string(),
-            observes: true,
-        })
-        .await?;
+        let mut reader = Reader::open(&order.source(&lease, Mode::Full, None)).await?;
         Shape::new(mart, &reader.schema)?;
         reader.by_keys = true;
         let columns = reader.schema.fields().iter().map(|field| field.name().clone()).collect();
