@@ -8,12 +8,15 @@ test('the list tells what is late and why, and what failed and what to do', asyn
   for (const name of ['film_dim', 'film_dim', 'film_rating_agg', 'film_dim', 'user_features'])
     await stand.runToEnd(name);
   await stand.call('POST', '/pipelines/film_rating_agg/disable');
+  await stand.compareToEnd('film_dim');
 
   await as('operator');
   await page.goto('/ui/');
   const row = (name: string) => page.locator(`tr[data-pipeline=${name}]`);
   await expect(row('film_dim').getByText('Idle')).toBeVisible();
   await expect(row('film_dim')).toContainText('50 rows');
+  await expect(row('film_dim').getByText('Equal')).toBeVisible();
+  await expect(row('film_rating_agg')).toContainText('never compared');
   await expect(row('film_rating_agg')).toContainText('Late: it is disabled');
   await expect(row('user_features').getByText('Failed')).toBeVisible();
   await expect(row('user_features')).toContainText('`vitrina mart` shows the statement that creates it');

@@ -3,6 +3,9 @@
 import AxeBuilder from '@axe-core/playwright';
 import { expect, test as base, type Page } from '@playwright/test';
 import { Client } from 'pg';
+import { en } from '../src/i18n/en';
+import { ru } from '../src/i18n/ru';
+import type { Key } from '../src/i18n/index.svelte';
 
 export type Role = 'viewer' | 'operator' | 'admin';
 
@@ -43,6 +46,11 @@ export class Stand {
   async runToEnd(name: string): Promise<{ id: string; status: string }> {
     const { run_id } = await this.call('POST', `/pipelines/${name}/run`, {});
     return this.call('GET', `/runs/${run_id}?wait=30`);
+  }
+
+  async compareToEnd(name: string, order: object = {}): Promise<{ id: string; verdict: string }> {
+    const { id } = await this.call('POST', `/pipelines/${name}/reconcile`, order);
+    return this.call('GET', `/reconciles/${id}?wait=30`);
   }
 
   /** As long as it is held, no run gets past film 25. */
@@ -89,6 +97,21 @@ export async function expectAccessible(page: Page): Promise<void> {
     expect(told, theme).toEqual([]);
   }
   await page.evaluate(() => (document.documentElement.dataset['theme'] = 'system'));
+}
+
+const russian = new Set<unknown>(Object.values(ru));
+/** What an English reader sees and a Russian one does not. */
+const onlyEnglish = new Set(
+  (Object.keys(en) as Key[]).map((key) => en[key]).filter((word) => typeof word === 'string' && !russian.has(word)),
+);
+
+/** No line of the page is English. */
+export async function expectRussian(page: Page): Promise<void> {
+  const lines = (await page.locator('body').innerText()).split('\n').map((line) => line.trim());
+  expect(
+    lines.filter((line) => onlyEnglish.has(line)),
+    page.url(),
+  ).toEqual([]);
 }
 
 /** For the documentation, when SCREENSHOTS names a folder. */

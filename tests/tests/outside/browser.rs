@@ -41,6 +41,11 @@ async fn a_pipeline_is_written_corrected_previewed_and_edited_in_a_browser() {
 }
 
 #[tokio::test]
+async fn a_mart_is_compared_repaired_and_proved_in_a_browser() {
+    play("reconcile.spec.ts").await;
+}
+
+#[tokio::test]
 async fn an_installation_shows_its_parts_in_a_browser() {
     play("system.spec.ts").await;
 }

@@ -1,6 +1,6 @@
 // The calls that the UI makes, by name. Their shapes come from the OpenAPI document.
 
-import { ask, call, type Answer } from './client';
+import { ask, call, download, type Answer } from './client';
 import type { components } from './schema';
 
 type Schemas = components['schemas'];
@@ -12,8 +12,12 @@ export type Check = Schemas['Check'];
 export type CheckpointVersion = Schemas['CheckpointVersion'];
 export type Connection = Schemas['Connection'];
 export type ConnectionTest = Schemas['ConnectionTest'];
+export type Difference = Schemas['Difference'];
+export type DifferenceKind = Schemas['DifferenceKind'];
 export type Freshness = Schemas['Freshness'];
 export type Health = Schemas['Health'];
+export type LastReconcile = Schemas['LastReconcile'];
+export type Level = Schemas['ReconcileLevel'];
 export type LogLine = Schemas['LogLine'];
 export type Pipeline = Schemas['PipelineSummary'];
 export type PipelineConfig = Schemas['PipelineConfig'];
@@ -23,9 +27,15 @@ export type PipelineStatus = Schemas['PipelineStatus'];
 export type Plan = Schemas['Plan'];
 export type Preview = Schemas['Preview'];
 export type PythonTask = Schemas['PythonTask'];
+export type Reconcile = Schemas['Reconcile'];
+export type ReconcileOrder = Partial<Schemas['ReconcileOrder']>;
+export type ReconcileStatus = Schemas['ReconcileStatus'];
+export type ReconcileVerdict = Schemas['ReconcileVerdict'];
 export type Reject = Schemas['Reject'];
 export type RejectOrder = Schemas['RejectOrder'];
 export type Rejects = Schemas['Rejects'];
+export type Repair = Schemas['Repair'];
+export type RepairAccepted = Schemas['RepairAccepted'];
 export type RetryAccepted = Schemas['RetryAccepted'];
 export type Run = Schemas['Run'];
 export type RunAccepted = Schemas['RunAccepted'];
@@ -35,6 +45,7 @@ export type RunOrder = Schemas['RunOrder'];
 export type Runner = Schemas['Runner'];
 export type RunStatus = Schemas['RunStatus'];
 export type StateForecast = Schemas['StateForecast'];
+export type Standing = Schemas['Standing'];
 export type Status = Schemas['Status'];
 export type TargetDetail = Schemas['TargetDetail'];
 export type Verdict = Schemas['Verdict'];
@@ -108,6 +119,22 @@ export const acknowledgeRejects = (name: string, order: RejectOrder) =>
   call<Schemas['RejectsChanged']>('POST', `${of(name)}/rejects/acknowledge`, { body: order });
 export const discardRejects = (name: string, order: RejectOrder) =>
   call<Schemas['RejectsChanged']>('POST', `${of(name)}/rejects/discard`, { body: order });
+
+export const requestReconcile = (name: string, order: ReconcileOrder) =>
+  call<Reconcile>('POST', `${of(name)}/reconcile`, { body: order });
+export const standing = (name: string) => call<Standing>('GET', `${of(name)}/reconcile`);
+export const reconcilesOf = (name: string, query: { limit?: number; cursor?: string } = {}) =>
+  call<Page<Reconcile>>('GET', `${of(name)}/reconciles`, { query });
+export const reconcile = (id: string) => call<Reconcile>('GET', `/reconciles/${id}`);
+export const cancelReconcile = (id: string) => call<Reconcile>('POST', `/reconciles/${id}/cancel`);
+export const differences = (id: string, query: { kind?: string; cursor?: string }) =>
+  call<Page<Difference>>('GET', `/reconciles/${id}/differences`, { query: { limit: 100, ...query } });
+export const forecastRepair = (id: string) =>
+  call<Repair>('POST', `/reconciles/${id}/repair`, { query: { dry_run: true } });
+export const repair = (id: string) => call<RepairAccepted>('POST', `/reconciles/${id}/repair`);
+/** All of them as a file; one that breaks off is refused. */
+export const downloadDifferences = (id: string, query: { kind?: string; format: 'ndjson' | 'csv' }) =>
+  download(`/reconciles/${id}/differences`, { query });
 
 export type StateChange = { reset: true } | { restore: number } | { position: { done: Record<string, unknown> } };
 export const state = (name: string): Promise<Answer<PipelineState>> => ask('GET', `${of(name)}/state`);

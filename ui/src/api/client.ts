@@ -37,6 +37,13 @@ export async function ask<T>(method: string, path: string, asked: Asked = {}): P
   return { data: data as T, etag: response.headers.get('etag') };
 }
 
+/** The body as a file. */
+export async function download(path: string, asked: Asked): Promise<Blob> {
+  const response = await send('GET', path, asked);
+  if (!response.ok) throw await problem(response);
+  return response.blob();
+}
+
 /** The raw answer, for what is read as a stream. */
 export async function send(method: string, path: string, asked: Asked, waited = 0): Promise<Response> {
   const headers = new Headers(asked.headers);

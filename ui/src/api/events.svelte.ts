@@ -2,7 +2,7 @@
 // goes on by Last-Event-ID where it broke off, as it does every five minutes.
 
 import { send } from './client';
-import type { Batch, Run } from './calls';
+import type { Batch, Reconcile, Run } from './calls';
 
 export interface PipelineSucceeded {
   pipeline_id: string;
@@ -11,6 +11,7 @@ export interface PipelineSucceeded {
 
 export type Event =
   | { topic: 'run.status' | 'run.progress'; data: Run }
+  | { topic: 'reconcile.status' | 'reconcile.progress'; data: Reconcile }
   | { topic: 'batch.done'; data: { run_id: string; pipeline_id: string; batch: Batch } }
   | { topic: 'pipeline.freshness'; data: PipelineSucceeded }
   /** Events were missed: what is shown must be asked for again. */

@@ -1,5 +1,5 @@
-// All pipelines, as the list and the palette show them, kept up by events. Events tell of runs; how a pipeline stands then
-// is asked for, never guessed.
+// All pipelines, as the list and the palette show them, kept up by events. Events tell of runs and verdicts; how a
+// pipeline stands then is asked for, never guessed.
 
 import {
   MOST_IN_A_PAGE,
@@ -44,9 +44,9 @@ class Pipelines {
     const stop = events.listen((event) => {
       if (event.topic === 'reset') return void this.refresh();
       if (event.topic === 'run.progress') this.#progress(event.data);
-      if (event.topic !== 'run.status') return;
+      if (event.topic === 'run.status') this.#remember([event.data]);
+      if (event.topic !== 'run.status' && !(event.topic === 'reconcile.status' && event.data.verdict)) return;
       this.#changed.add(event.data.pipeline_id);
-      this.#remember([event.data]);
       lookAgain();
     });
     const timer = setInterval(() => void this.refresh(), REFRESH);
@@ -124,9 +124,10 @@ function unchanged(before: Pipeline | undefined, now: Pipeline): Pipeline {
 }
 
 function merged(pipeline: Pipeline, status: PipelineStatus): Pipeline {
-  const { enabled, last_run, next_run_at, schedule_error, freshness } = status;
+  const { enabled, last_run, next_run_at, schedule_error, freshness, last_reconcile } = status;
   const active_run = status.active_run?.id ?? null;
-  return { ...pipeline, status: status.status, enabled, last_run, next_run_at, schedule_error, freshness, active_run };
+  const news = { enabled, last_run, next_run_at, schedule_error, freshness, last_reconcile, active_run };
+  return { ...pipeline, status: status.status, ...news };
 }
 
 /** Deleted meanwhile. */

@@ -32,6 +32,7 @@ const fields = [
   'batch_size',
   'enabled',
   'schedule_interval',
+  'reconcile_schedule',
   'incremental_key',
   'incremental_id_key',
   'capture',

@@ -10,6 +10,10 @@ export function short(value: number): string {
   return numbers({ notation: 'compact', maximumFractionDigits: 1 }).format(value);
 }
 
+export function percent(share: number): string {
+  return numbers({ style: 'percent', maximumFractionDigits: 2 }).format(share);
+}
+
 export function bytes(value: number): string {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   const power = value > 0 ? Math.min(Math.floor(Math.log2(value) / 10), units.length - 1) : 0;

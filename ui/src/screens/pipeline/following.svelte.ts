@@ -25,7 +25,8 @@ export class Following {
     const again = paced(PACE, () => void this.refresh());
     const stop = events.listen((event) => {
       if (event.topic === 'reset') return again();
-      if (event.topic === 'run.status' && event.data.pipeline === this.name) again();
+      if ((event.topic === 'run.status' || event.topic === 'reconcile.status') && event.data.pipeline === this.name)
+        again();
       if (event.topic === 'run.progress' && event.data.pipeline === this.name) this.#progress(event.data);
     });
     const timer = setInterval(again, REFRESH);

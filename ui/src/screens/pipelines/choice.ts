@@ -3,7 +3,7 @@
 import type { Pipeline } from '../../api/calls';
 import { isLate } from '../../app/standing';
 
-export const kinds = ['all', 'failed', 'late', 'running', 'waiting', 'paused', 'idle', 'disabled'] as const;
+export const kinds = ['all', 'failed', 'differs', 'late', 'running', 'waiting', 'paused', 'idle', 'disabled'] as const;
 export type Kind = (typeof kinds)[number];
 
 export interface Choice {
@@ -15,6 +15,7 @@ export interface Choice {
 const is: Record<Kind, (pipeline: Pipeline, now: number) => boolean> = {
   all: () => true,
   failed: ({ status }) => status === 'FAILED',
+  differs: ({ last_reconcile }) => last_reconcile?.verdict === 'differs',
   late: ({ freshness }, now) => isLate(freshness, now),
   running: ({ status }) => status === 'RUNNING' || status === 'PAUSE_REQUESTED',
   waiting: ({ status }) => status === 'RUN_REQUESTED',
@@ -36,12 +37,16 @@ export function choose(list: Pipeline[], { q, tag, kind }: Choice, now: number):
 /** What needs somebody comes first. */
 const urgency = ['FAILED', 'PAUSED', 'PAUSE_REQUESTED', 'RUNNING', 'RUN_REQUESTED', 'IDLE'];
 
+/** Never compared is worth more attention than equal. */
+const verdicts = ['differs', 'stale', undefined, 'equal'];
+
 const keys: Record<string, (pipeline: Pipeline) => number | string> = {
   name: ({ name }) => name.toLowerCase(),
   status: ({ status }) => urgency.indexOf(status),
   // The longest behind its limit first, then what has no limit, then what has never ended a pass.
   freshness: ({ freshness: { lag_seconds, limit_seconds } }) =>
     lag_seconds == null ? 1e18 : limit_seconds ? -lag_seconds / limit_seconds : 1e12 - lag_seconds,
+  verdict: ({ last_reconcile }) => verdicts.indexOf(last_reconcile?.verdict),
   last_run: ({ last_run }) => (last_run ? -Date.parse(last_run.requested_at) : 0),
 };
 
