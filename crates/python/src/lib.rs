@@ -21,5 +21,5 @@ mod worker;
 pub use pool::Python;
 pub use reading::{Reading, Yielded};
 pub use registry::{PythonTask, Registry, TaskUse, unknown};
-pub use session::{Context, Refused, Session, Transformed};
+pub use session::{Context, Refused, Session, Transformed, is_untyped};
 pub use settings::PythonSettings;

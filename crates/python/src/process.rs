@@ -79,10 +79,15 @@ impl Process {
 
     /// With its children: they are in its group.
     pub(crate) async fn kill(&mut self) -> Option<ExitStatus> {
-        if let Some(group) = self.group.take() {
+        let group = self.group.take();
+        if let Some(group) = group {
             killpg(group, Signal::SIGKILL).ok();
         }
-        self.child.wait().await.ok()
+        let status = self.child.wait().await.ok();
+        if let Some(group) = group {
+            bury(group).await;
+        }
+        status
     }
 
     /// It has closed its pipe: it is about to end, or has. Not reaped before its group is killed: until then nobody else can
@@ -112,15 +117,31 @@ impl Meter {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Some(group) = self.group.take() {
-            killpg(group, Signal::SIGKILL).ok();
+        let Some(group) = self.group.take() else { return };
+        killpg(group, Signal::SIGKILL).ok();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(bury(group));
         }
     }
 }
 
+/// What a worker has started outlives it as a child of the first process. In a container that may be this one, and without
+/// this the dead would stay. Elsewhere they are no children of ours.
+async fn bury(group: Pid) {
+    let reap = || waitid(Id::PGid(group), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG);
+    let burying = async {
+        while let Ok(found) = reap() {
+            if found == WaitStatus::StillAlive {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    tokio::time::timeout(ENDING, burying).await.ok();
+}
+
 fn command(settings: &PythonSettings, sdk: &Sdk) -> Result<Command> {
     let mut command = Command::new(&settings.interpreter);
-    command.args(["-m", "vitrina.worker", "--in", &IN.to_string(), "--out", &OUT.to_string()]);
+    command.arg(sdk.start()).args(["--in", &IN.to_string(), "--out", &OUT.to_string()]);
     command.args(["--alive", &ALIVE.to_string()]);
     for module in &settings.modules {
         command.args(["--module", module]);
@@ -130,9 +151,7 @@ fn command(settings: &PythonSettings, sdk: &Sdk) -> Result<Command> {
     command.envs(given.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?))));
     let folders = [sdk.path()].into_iter().chain(settings.path.iter().map(PathBuf::as_path));
     let path = std::env::join_paths(folders).map_err(|error| Error::fix("python.path", error.to_string()))?;
-    // The folder that the runner happens to be in is nobody's module.
-    command.env("PYTHONPATH", path).env("PYTHONSAFEPATH", "1");
-    command.env("PYTHONUNBUFFERED", "1").env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("PYTHONPATH", path).env("PYTHONUNBUFFERED", "1").env("PYTHONDONTWRITEBYTECODE", "1");
     Ok(command)
 }
 

@@ -1,12 +1,15 @@
 //! The Python SDK as this binary carries it, laid out for the interpreter.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use vitrina_core::{Error, Result};
 
 const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/sdk.rs"));
+/// An interpreter puts the folder of the file it starts first on its path, and with `-m` the folder that the runner happens
+/// to be in, which is nobody's module: this file has a folder of its own.
+const START: &str = "from vitrina.worker import main\n\nif __name__ == \"__main__\":\n    main()\n";
 
 /// A folder of this process alone, which goes with it.
 #[derive(Debug)]
@@ -26,7 +29,15 @@ impl Sdk {
         for (name, text) in FILES {
             fs::write(package.join(name), text).map_err(unwritable)?;
         }
-        Ok(Self { folder })
+        let sdk = Self { folder };
+        fs::create_dir(sdk.path().join("start")).map_err(unwritable)?;
+        fs::write(sdk.start(), START).map_err(unwritable)?;
+        Ok(sdk)
+    }
+
+    /// The program of a worker.
+    pub(crate) fn start(&self) -> PathBuf {
+        self.path().join("start/vitrina_worker.py")
     }
 
     pub(crate) fn path(&self) -> &Path {

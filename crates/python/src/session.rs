@@ -194,9 +194,7 @@ impl Session {
                 (DataType::Null, was) => {
                     let before = self.shape(task);
                     let before = before.and_then(|shape| shape.field_with_name(field.name()).cloned().ok());
-                    let known = before.or(was).map(Arc::new);
-                    let field =
-                        known.unwrap_or_else(|| Arc::new(Field::new(field.name(), DataType::Utf8, true)));
+                    let field = Arc::new(before.or(was).unwrap_or_else(|| untyped(field.name())));
                     *column = arrow_array::new_null_array(field.data_type(), rows.num_rows());
                     field
                 }
@@ -221,6 +219,18 @@ impl Drop for Session {
             self.python.give_back(worker);
         }
     }
+}
+
+/// Metadata of a column that nothing but NULL has come in yet.
+const UNTYPED: &str = "vitrina_untyped";
+
+fn untyped(name: &str) -> Field {
+    Field::new(name, DataType::Utf8, true).with_metadata([(UNTYPED.into(), "true".into())].into())
+}
+
+/// Nobody has said which type the column has: NULL fits into any that is there, but none can be made for it.
+pub fn is_untyped(field: &Field) -> bool {
+    field.metadata().contains_key(UNTYPED)
 }
 
 /// The function says itself which of the types that share this form of Arrow it means. What has no form of its own
