@@ -20,6 +20,9 @@ use crate::{RunLog, RunnerSettings, counters};
 
 /// A meta-store that says nothing for so long, on a line that is cut without a word, is asked again.
 pub(crate) const UNANSWERED: Duration = Duration::from_secs(15);
+/// The longest that others wait to hear of this runner, however seldom it looks for requests: who was silent for 30 seconds
+/// counts as gone.
+const HEARTBEAT: Duration = Duration::from_secs(10);
 /// How often old runs are looked for.
 const FORGETTING: Duration = Duration::from_secs(300);
 /// After so long without a notification the session that listens is replaced.
@@ -196,13 +199,13 @@ impl Runner {
         let health: BTreeMap<_, _> =
             found.iter().map(|(name, problem)| (name.clone(), problem.as_ref().map(what_is_wrong))).collect();
         self.announce().await.map_err(Error::from)?;
-        self.store.publish_tasks(&self.settings.name, &self.settings.tasks()).await.map_err(Error::from)?;
         self.store.review_schedules().await.map_err(Error::from)?;
         self.store.note_health(&self.settings.name, &health).await.map_err(Error::from)
     }
 
     async fn announce(&self) -> vitrina_store::Result<()> {
-        self.store.announce(&self.settings.abilities(), self.settings.max_concurrent).await
+        self.store.announce(&self.settings.abilities(), self.settings.max_concurrent).await?;
+        self.store.publish_tasks(&self.settings.name, &self.settings.tasks()).await
     }
 
     async fn listen(&self) -> Result<(UnboundedReceiver<Wakeup>, JoinSet<()>)> {
@@ -227,7 +230,7 @@ impl Runner {
             went = went => went.unwrap_or(Err(StoreError::Unanswered)),
         };
         let alarm = went.unwrap_or_else(|error| away(&error, dispatcher));
-        let poll = self.settings.poll_interval;
+        let poll = self.settings.poll_interval.min(HEARTBEAT);
         Instant::now() + alarm.map_or(poll, |alarm| alarm.min(poll))
     }
 

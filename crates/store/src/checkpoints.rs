@@ -151,7 +151,7 @@ pub(crate) async fn refuse_another_configuration(
         return Err(Error::ConfigChanged);
     }
     let mut refused = None;
-    for code in published_code(tx, &config.python_tasks()).await? {
+    for code in published_code(tx, config).await? {
         match checkpoint.require_code(&code) {
             // This runner can go on from it.
             Ok(()) => return Ok(()),
@@ -162,14 +162,17 @@ pub(crate) async fn refuse_another_configuration(
 }
 
 /// The versions that runners have which could take the pipeline; where none could, nobody knows.
-async fn published_code(tx: &mut PgConnection, tasks: &[&str]) -> Result<Vec<Code>> {
+async fn published_code(tx: &mut PgConnection, config: &Pipeline) -> Result<Vec<Code>> {
     let published: Vec<Value> = sqlx::query_scalar(
         "select jsonb_object_agg(t.name, t.version_hash)
-           from etl.etl_runners r join etl.etl_python_tasks t on t.runner = r.name
-          where r.status = 'READY' and r.heartbeat_at > clock_timestamp() - interval '30 seconds'
-            and t.name = any ($1) and $1 <@ r.python_tasks group by r.name",
+           from etl.etl_pipelines p
+           join etl.etl_runners r on $2 <@ r.python_tasks and p.connections_needed <@ r.connections
+           join etl.etl_python_tasks t on t.runner = r.name and t.name = any ($2)
+          where p.id = $1 and r.status = 'READY' and r.heartbeat_at > clock_timestamp() - interval '30 seconds'
+          group by r.name",
     )
-    .bind(tasks)
+    .bind(config.id.0)
+    .bind(config.python_tasks())
     .fetch_all(tx)
     .await?;
     published.into_iter().map(|code| Ok(serde_json::from_value(code)?)).collect()

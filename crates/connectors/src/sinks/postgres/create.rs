@@ -1,13 +1,13 @@
 //! Marts that do not exist yet, made from the described query where their target asks for it.
 
-use arrow_schema::{Field, Schema};
+use arrow_schema::{Field, Fields, Schema};
 use vitrina_core::{Error, Result, Target, TargetName};
 use vitrina_pgcopy::Kind;
 
 use super::mart::{Mart, quoted};
 use super::shape::Shape;
 use crate::connection::{End, Session};
-use crate::sinks::Definition;
+use crate::sinks::{Definition, require_types};
 use crate::sql::identifier;
 
 /// Types of extensions and users have higher numbers, and may not exist beside the mart.
@@ -60,6 +60,7 @@ pub(super) fn statement(name: &TargetName, target: &Target, schema: &Schema) -> 
             format!("the query returns no column {missing:?}, which is in the key of {name}"),
         ));
     }
+    require_types(name, schema.fields())?;
     let column = |field: &std::sync::Arc<Field>| {
         let not_null = if target.key.contains(field.name()) { " not null" } else { "" };
         format!("{} {}{not_null}", identifier(field.name()), column_type(field))
@@ -80,7 +81,9 @@ pub(super) async fn lacks(session: &Session, definition: &Definition<'_>) -> Res
         return Ok(vec![statement(name, target, schema)?]);
     };
     let missing = schema.fields().iter().filter(|field| !mart.has(field.name()));
-    let missing: Vec<String> = missing.map(|field| add_column(&mart, field)).collect();
+    let missing: Fields = missing.cloned().collect();
+    require_types(name, &missing)?;
+    let missing: Vec<String> = missing.iter().map(|field| add_column(&mart, field)).collect();
     if missing.is_empty() {
         // What else is wrong no statement of ours can mend: it is told as a run would tell it.
         Shape::new(&mart, schema)?;

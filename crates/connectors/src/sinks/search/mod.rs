@@ -41,7 +41,7 @@ use vitrina_core::{
 };
 
 use super::refused::{self, Refused, keep_one_a_key};
-use super::{Definition, Kind, Left, Opened, Order};
+use super::{Definition, Kind, Left, Opened, Order, require_types};
 use crate::reconcile::{self, Pair};
 pub(crate) use client::Client;
 use control::{Control, Controls};
@@ -366,6 +366,9 @@ impl SearchSink {
     /// The mapping that an index is created with.
     fn whole_mapping(&self) -> Result<Value> {
         let mapping = self.mapping()?.clone();
+        if let Some((schema, _)) = self.mapping.as_ref().filter(|_| self.target.mapping.is_none()) {
+            require_types(&self.target.name, schema.fields())?;
+        }
         Ok(if checksum::is_wanted(&self.target) { checksum::mapped(mapping) } else { mapping })
     }
 

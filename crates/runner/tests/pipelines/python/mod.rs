@@ -1,16 +1,18 @@
 //! Task plans with real Python functions, from request to checkpoint.
 
+mod sources;
+mod versions;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use vitrina_core::{Decision, Mode, OnActive, PipelineId, RunStatus, Status};
+use vitrina_core::{Mode, RunStatus, Status};
 use vitrina_python::PythonSettings;
-use vitrina_runner::{RunLog, Runner, RunnerSettings};
-
-use vitrina_store::{RunRequest, RunnerRecord};
+use vitrina_runner::{RunLog, Runner};
 
 use super::functions::{Functions, plan};
 use super::stage::Stage;
+pub(crate) use sources::{Counted, from_python};
 
 const FUNCTIONS: &str = r#"
 import os, time
@@ -79,6 +81,20 @@ def two(context: Context, position) -> Iterator[tuple[list[dict], Any]]:
         yield [{"id": 1, "title": "One"}, {"id": 2, "title": "Two"}], 2
     if not is_allowed():
         raise ValueError("not yet")
+
+@source
+def late(context: Context, position) -> Iterator[tuple[list[dict], Any]]:
+    yield [], 0
+    yield [], 1
+    yield [{"id": 1, "title": "One"}, {"id": 2, "title": "Two"}], 2
+
+@transform
+def without_a_rating(row: dict) -> dict:
+    return {"id": row["id"], "title": row["title"], "score": None}
+
+@transform(output={"score": "bigint"})
+def with_a_score_to_come(row: dict) -> dict:
+    return without_a_rating(row)
 
 @transform
 def in_company(rows: list[dict], context: Context) -> list[dict]:
@@ -366,6 +382,28 @@ async fn a_mart_behind_functions_is_created_with_the_columns_of_the_first_rows()
 }
 
 #[tokio::test]
+async fn a_mart_is_not_made_of_a_column_that_only_null_has_come_in() {
+    let (stage, functions) = (Stage::with_films(5).await, Functions::new().await);
+    stage
+        .db
+        .execute("insert into etl.etl_targets (name, key, create_if_missing) values ('analytics.made', '{id}', true)")
+        .await;
+    let by = |name: &str| {
+        let mut changes = plan(&[name]);
+        changes["name"] = json!(name);
+        changes["target_table"] = json!("analytics.made");
+        changes
+    };
+    let id = stage.pipeline(by("without_a_rating")).await;
+    let run = functions.run(&stage, id).await;
+    assert_eq!(run.error_code.as_deref(), Some("sink.no_type"), "{:?}", run.error);
+    assert!(run.error.is_some_and(|error| error.contains("score") && error.contains("output=")));
+    let declared = stage.pipeline(by("with_a_score_to_come")).await;
+    functions.succeed(&stage, declared).await;
+    assert_eq!(stage.count("analytics.made where score = 1 or score is null").await, 5);
+}
+
+#[tokio::test]
 async fn a_load_that_goes_on_with_fewer_columns_is_refused_before_it_is_merged() {
     let (stage, functions) = (Stage::with_films(25).await, Functions::new().await);
     stage.db.execute("insert into analytics.film (id, title) values (1, 'was here')").await;
@@ -443,22 +481,6 @@ async fn increments_into_a_mart_to_come_pass_by_what_functions_drop() {
 }
 
 #[tokio::test]
-async fn a_python_source_that_had_yielded_all_it_has_just_ends() {
-    let (stage, functions) = (Stage::with_films(0).await, Functions::new().await);
-    for mode in [Mode::Full, Mode::Incremental] {
-        let mut changes = from_python(mode);
-        changes["python_task"] = json!("two");
-        changes["name"] = json!(mode.to_string());
-        let id = stage.pipeline(changes).await;
-        functions.forbid();
-        assert_eq!(functions.run(&stage, id).await.error_code.as_deref(), Some("python.exception"));
-        functions.allow();
-        functions.succeed(&stage, id).await;
-        assert_eq!(titles(&stage).await, ["One", "Two"], "{mode}");
-    }
-}
-
-#[tokio::test]
 async fn in_increments_a_function_that_changes_keys_is_stopped_before_it_deletes_rows_of_others() {
     let (stage, functions) = (Stage::with_films(5).await, Functions::new().await);
     for name in ["twice", "without_key"] {
@@ -483,18 +505,6 @@ async fn columns_that_come_and_go_are_refused_and_not_left_out() {
         assert_eq!(run.error_code.as_deref(), Some("python.contract"), "{name}: {:?}", run.error);
         assert_eq!(stage.count("analytics.film").await, 1, "nothing was merged");
     }
-}
-
-#[tokio::test]
-async fn a_source_outlives_the_batches_that_its_worker_may_serve() {
-    let (stage, mut functions) = (Stage::with_films(0).await, None);
-    let file = Counted::new(&mut functions, "outlives").await;
-    let functions = functions.unwrap();
-    let id = stage.pipeline(from_python(Mode::Incremental)).await;
-    let numbers: Vec<String> = (1..=15).map(|number| number.to_string()).collect();
-    file.holds(&numbers.join(" "));
-    let run = functions.succeed(&stage, id).await;
-    assert_eq!((run.rows_read, run.batches), (15, 9), "eight batches, and the end");
 }
 
 #[tokio::test]
@@ -550,84 +560,6 @@ async fn a_pipeline_of_type_python_is_one_function_over_its_query() {
     assert_eq!(titles(&stage).await, ["film-1", "film-2", "film-3"]);
 }
 
-/// A file that the source `counted` reads.
-pub(crate) struct Counted(std::path::PathBuf);
-
-impl Counted {
-    /// The variable is of this process: a test that has it reads its own file.
-    pub(crate) async fn new(functions: &mut Option<Functions>, name: &'static str) -> Self {
-        let file = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-        let path = file.clone();
-        let wrapper = Functions::with(move |settings| {
-            let folder = &settings.path[0];
-            let script = format!(
-                "#!/bin/sh\nCOUNTED={} exec {} \"$@\"\n",
-                path.display(),
-                settings.interpreter.display()
-            );
-            let program = folder.join("python");
-            std::fs::write(&program, script).unwrap();
-            std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-            settings.interpreter = program;
-            settings.batches_a_worker = 5;
-        });
-        *functions = Some(wrapper.await);
-        Self(file)
-    }
-
-    pub(crate) fn holds(&self, lines: &str) {
-        std::fs::write(&self.0, lines).unwrap();
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        std::fs::remove_file(&self.0).ok();
-    }
-}
-
-pub(crate) fn from_python(mode: Mode) -> Value {
-    json!({"type": "PYTHON", "source_type": "python", "python_task": "counted", "source_query": null,
-           "source_connection": "content", "mode": mode.to_string(), "batch_size": 2, "delete_limit": 1.0})
-}
-
-#[tokio::test]
-async fn a_python_source_goes_on_from_its_position() {
-    let (stage, mut functions) = (Stage::with_films(0).await, None);
-    let file = Counted::new(&mut functions, "going-on").await;
-    let functions = functions.unwrap();
-    let id = stage.pipeline(from_python(Mode::Incremental)).await;
-    file.holds("1 2 3 4 5");
-    let run = functions.succeed(&stage, id).await;
-    assert_eq!((run.rows_read, stage.count("analytics.film").await), (5, 5));
-    let run = functions.succeed(&stage, id).await;
-    assert_eq!(run.rows_read, 0, "nothing is new");
-    file.holds("1 2 3 4 5 6 7 ! 8");
-    let run = functions.run(&stage, id).await;
-    assert_eq!((run.status, run.error_code.as_deref()), (RunStatus::Failed, Some("python.retry")));
-    assert_eq!(stage.count("analytics.film").await, 7, "what came before counts");
-    file.holds("1 2 3 4 5 6 7 8");
-    let run = functions.succeed(&stage, id).await;
-    assert_eq!((run.rows_read, stage.count("analytics.film").await), (1, 8));
-}
-
-#[tokio::test]
-async fn a_python_source_in_mode_full_is_read_whole_and_what_it_lacks_is_deleted() {
-    let (stage, mut functions) = (Stage::with_films(0).await, None);
-    let file = Counted::new(&mut functions, "whole").await;
-    let functions = functions.unwrap();
-    let id = stage.pipeline(from_python(Mode::Full)).await;
-    file.holds("1 2 3 4 5");
-    functions.succeed(&stage, id).await;
-    file.holds("5 6 7");
-    functions.succeed(&stage, id).await;
-    assert_eq!(titles(&stage).await, ["Film 5", "Film 6", "Film 7"]);
-    file.holds("");
-    let run = functions.run(&stage, id).await;
-    assert_eq!((run.status, run.error_code.as_deref()), (RunStatus::Failed, Some("python.no_rows")));
-    assert_eq!(stage.count("analytics.film").await, 3, "an empty answer empties nothing");
-}
-
 #[tokio::test]
 async fn what_functions_print_is_in_the_log_of_their_run() {
     let (stage, functions) = (Stage::with_films(25).await, Functions::new().await);
@@ -649,22 +581,6 @@ async fn what_functions_print_is_in_the_log_of_their_run() {
 }
 
 #[tokio::test]
-async fn functions_are_published_with_their_docs_and_a_plan_waits_for_a_runner_that_has_them() {
-    let (stage, functions) = (Stage::with_films(2).await, Functions::new().await);
-    let id = stage.pipeline(plan(&["slug"])).await;
-    let run = stage.request(id).await;
-    stage.runner().work_off().await.unwrap();
-    assert_eq!(stage.run_record(run).await.status, RunStatus::Requested, "this one has no Python");
-    let (_running, _stop) = stage.start(functions.settings(&stage));
-    stage.reaches(id, Status::Idle).await;
-    assert_eq!(stage.run_record(run).await.status, RunStatus::Success);
-    let tasks = stage.store.python_tasks().await.unwrap();
-    let slug = tasks.iter().find(|task| task.name == "slug").unwrap();
-    assert_eq!((slug.runner.as_str(), slug.kind.as_str(), slug.alive), ("pythonic", "transform", true));
-    assert!(slug.doc.contains("address") && slug.version_hash.len() >= 16, "{slug:?}");
-}
-
-#[tokio::test]
 async fn a_name_that_is_no_registered_function_runs_nothing() {
     let (stage, functions) = (Stage::with_films(2).await, Functions::new().await);
     for (place, name) in
@@ -677,86 +593,4 @@ async fn a_name_that_is_no_registered_function_runs_nothing() {
         assert_eq!((run.status, run.rows_read), (RunStatus::Requested, 0), "{name}");
     }
     assert_eq!(stage.count("analytics.film").await, 0);
-}
-
-/// The same functions in other words.
-async fn changed_functions() -> Functions {
-    Functions::of(&format!("{FUNCTIONS}\n# changed\n")).await
-}
-
-async fn decided(stage: &Stage, functions: &Functions, id: PipelineId, checkpoint: Decision) -> RunStatus {
-    let request = RunRequest { checkpoint: Some(checkpoint), ..RunRequest::default() };
-    let run = stage.store.request_run(id, OnActive::Reject, &request).await.unwrap().run.unwrap();
-    stage.work_off(functions.settings(stage)).await;
-    stage.run_record(run).await.status
-}
-
-#[tokio::test]
-async fn increments_through_changed_code_ask_and_do_what_they_are_told() {
-    for decision in [Decision::Keep, Decision::Reset] {
-        let (stage, functions) = (Stage::with_films(5).await, Functions::new().await);
-        let id = stage.pipeline(incremental(&["slug"])).await;
-        functions.succeed(&stage, id).await;
-        let changed = changed_functions().await;
-        let run = changed.run(&stage, id).await;
-        assert_eq!(run.error_code.as_deref(), Some("checkpoint.code_changed"), "{:?}", run.error);
-        let error = run.error.unwrap();
-        assert!(["slug", "keep", "reset", "full"].iter().all(|word| error.contains(word)), "{error}");
-        functions.succeed(&stage, id).await;
-        assert_eq!(decided(&stage, &changed, id, decision).await, RunStatus::Success);
-        changed.succeed(&stage, id).await;
-        let run = functions.run(&stage, id).await;
-        assert_eq!(run.error_code.as_deref(), Some("checkpoint.code_changed"), "it is the changed one's now");
-    }
-}
-
-#[tokio::test]
-async fn a_load_through_changed_code_begins_anew() {
-    let (stage, functions) = (Stage::with_films(25).await, Functions::new().await);
-    let mut changes = plan(&["up_to_ten"]);
-    changes["batch_size"] = json!(4);
-    let id = stage.pipeline(changes).await;
-    assert_eq!(functions.run(&stage, id).await.error_code.as_deref(), Some("python.exception"));
-    let changed = changed_functions().await;
-    changed.allow();
-    assert_eq!(changed.succeed(&stage, id).await.rows_read, 25);
-    assert_eq!(stage.count("analytics.film").await, 10);
-}
-
-#[tokio::test]
-async fn of_two_versions_side_by_side_the_one_that_the_checkpoint_knows_goes_on() {
-    let (stage, functions) = (Stage::with_films(5).await, Functions::new().await);
-    let changed = changed_functions().await;
-    let named = |functions: &Functions, name: &str| RunnerSettings {
-        name: name.to_owned(),
-        poll_interval: Duration::from_millis(200),
-        ..functions.settings(&stage)
-    };
-    let id = stage.pipeline(incremental(&["slug"])).await;
-    let (_old, stop_old) = stage.start(named(&functions, "old"));
-    stage.request(id).await;
-    stage.reaches(id, Status::Idle).await;
-    let (_new, _stop_new) = stage.start(named(&changed, "new"));
-    let ready = |runners: &[RunnerRecord], name: &str| {
-        runners.iter().any(|runner| runner.name == name && runner.status == "READY")
-    };
-    super::stage::until(async || ready(&stage.store.runners().await.unwrap(), "new")).await;
-    for film in 6..12 {
-        stage.add_films(film, film).await;
-        stage.request(id).await;
-        stage.reaches(id, Status::Idle).await;
-    }
-    assert_eq!(
-        stage.db.texts("select distinct runner from etl.etl_attempts").await,
-        [[Some("old".to_owned())]]
-    );
-    stop_old.cancel();
-    super::stage::until(async || !ready(&stage.store.runners().await.unwrap(), "old")).await;
-    let refused = stage.store.request_run(id, OnActive::Join, &RunRequest::default()).await;
-    assert!(matches!(refused, Err(vitrina_store::Error::CodeChanged(_))), "{refused:?}");
-    let full = RunRequest { mode: Some(Mode::Full), ..RunRequest::default() };
-    let run = stage.store.request_run(id, OnActive::Join, &full).await.unwrap().run.unwrap();
-    stage.reaches(id, Status::Idle).await;
-    assert_eq!(stage.run_record(run).await.status, RunStatus::Success);
-    stage.request(id).await;
 }
