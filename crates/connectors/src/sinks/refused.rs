@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::RecordBatch;
 use serde_json::Value;
+use uuid::Uuid;
 use vitrina_core::{Batch, Commit, Counts, Error, OpenReject, Outcome, Reject, Result, Scope};
 
 use crate::arrow_text::key_json;
@@ -81,6 +82,21 @@ impl Refused {
         }
         closed.retain(|key| !outcome.rejects.iter().any(|reject| reject.key == *key));
         closed.dedup();
+        Ok(closed)
+    }
+
+    /// The same while a load goes on: what readers see is without the others until it has ended.
+    pub(super) fn closed_in_load(
+        &self,
+        load: Uuid,
+        batch: &Batch,
+        key: &[String],
+        outcome: &Outcome,
+    ) -> Result<Vec<Value>> {
+        let of_load =
+            |key: &Value| self.open.get(&key.to_string()).is_some_and(|open| open.load == Some(load));
+        let mut closed = self.closed_by(batch, key, outcome)?;
+        closed.retain(of_load);
         Ok(closed)
     }
 

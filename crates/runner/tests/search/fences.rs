@@ -1,8 +1,8 @@
 //! Owners that were taken over: whatever they still send or wake up to do changes nothing.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use vitrina_core::{PipelineId, Status};
-use vitrina_testbed::{FaultProxy, SearchServer};
+use vitrina_testbed::{Fault, FaultProxy, Gate, SearchServer};
 
 use crate::shelf::Shelf;
 use crate::zombie::Zombie;
@@ -166,6 +166,25 @@ async fn a_document_with_a_version_of_somebody_else_stops_the_run() {
         shelf.stage.request_mode(id, vitrina_core::Mode::Full).await;
         shelf.work_off("tester").await;
         shelf.assert_true().await;
+    }
+}
+
+#[tokio::test]
+async fn a_control_document_that_somebody_deletes_in_the_middle_of_a_run_is_told() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::new(&server, 5).await.at(proxy.url());
+        let id = shelf.full(2).await;
+        let gate = Gate::new();
+        proxy.play(1, "_bulk", Fault::HoldReply(gate.clone()));
+        let (_runner, _stop) = shelf.stage.start(shelf.settings("first"));
+        let run = shelf.stage.request(id).await;
+        gate.arrived().await;
+        shelf.server().call("DELETE", &format!("vitrina-control/_doc/{}", shelf.index), Value::Null).await;
+        gate.open();
+        shelf.stage.reaches(id, Status::Failed).await;
+        let run = shelf.stage.run_record(run).await;
+        assert_eq!(run.error_code.as_deref(), Some("sink.control_lost"), "{:?}", run.error);
     }
 }
 

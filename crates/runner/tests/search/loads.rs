@@ -255,6 +255,49 @@ async fn a_row_that_is_refused_keeps_the_document_it_had() {
 }
 
 #[tokio::test]
+async fn a_document_that_was_kept_and_does_not_fit_a_new_mapping_holds_up_no_load() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::new(&server, 10).await;
+        let id = shelf.pipeline(json!({"batch_size": 4, "reject_limit": 5})).await;
+        shelf.succeed(id).await;
+        shelf.stage.db.execute("alter table content.film alter rating type float8; update content.film set rating = 'NaN' where id = 3; update content.film set title = id::text where id <> 3").await;
+        let properties = json!({"id": {"type": "integer"}, "title": {"type": "integer"}, "rating": {"type": "float"}, "modified": {"type": "date"}});
+        shelf.describe(json!({"mapping": {"properties": properties}})).await;
+        let run = shelf.succeed(id).await;
+        assert_eq!(run.rows_rejected, 1);
+        assert!(!shelf.documents().await.contains_key("3"), "its old title is no number");
+        assert_eq!(shelf.documents().await.len(), 9);
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_is_mended_while_its_load_goes_on_is_no_reject_any_more() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::new(&server, 9_000).await.at(proxy.url());
+        shelf.stage.db.execute("alter table content.film alter rating type float8; update content.film set rating = 'NaN' where id = 1").await;
+        let id = shelf
+            .pipeline(json!({"mode": "incremental", "batch_size": 200, "incremental_key": "modified",
+            "incremental_id_key": "id", "reject_limit": 3}))
+            .await;
+        let gate = Gate::new();
+        proxy.play(1, "_bulk", Fault::Pass);
+        proxy.play(1, "_bulk", Fault::HoldReply(gate.clone()));
+        let (_runner, _stop) = shelf.stage.start(shelf.settings("first"));
+        let run = shelf.stage.request(id).await;
+        gate.arrived().await;
+        assert_eq!(shelf.stage.rejects().await.len(), 1);
+        shelf.stage.db.execute("update content.film set rating = 5.5, modified = (select max(modified) from content.film) where id = 1").await;
+        gate.open();
+        shelf.stage.reaches(id, Status::Idle).await;
+        assert_eq!(shelf.stage.run_record(run).await.rows_read, 9_001, "in one pass");
+        assert_eq!(shelf.stage.rejects().await, []);
+        let documents = shelf.documents().await;
+        assert_eq!((documents.len(), &documents["1"]["rating"]), (9_000, &json!(5.5)));
+    }
+}
+
+#[tokio::test]
 async fn a_row_that_vanishes_while_its_batch_is_sent_again_is_not_in_the_index() {
     for server in SearchServer::both().await {
         let proxy = FaultProxy::before(&server).await;

@@ -113,15 +113,9 @@ impl Fault {
             );
         }
         let kind = self.kind.strip_suffix("_exception").unwrap_or(&self.kind);
-        let reason = self.reason.as_deref().unwrap_or(kind);
-        let end =
-            [" in document with id", ". Preview of field", " Preview of field", ", prefix of the first"]
-                .iter()
-                .filter_map(|mark| reason.find(mark))
-                .min()
-                .unwrap_or(reason.len());
+        let reason = without_values(self.reason.as_deref().unwrap_or(kind));
         let cause = self.caused_by.as_ref().map(|cause| format!(" ({})", cause.kind)).unwrap_or_default();
-        let message = format!("the index refuses the document: {}{cause}", without_quotes(&reason[..end]));
+        let message = format!("the index refuses the document: {reason}{cause}");
         let code = if kind == "strict_dynamic_mapping" { "row.unmapped" } else { "row.mapping" };
         (code, message)
     }
@@ -155,7 +149,7 @@ impl Fault {
 
     fn told(&self, connection: &str) -> String {
         let kind = if self.kind.is_empty() { String::new() } else { format!(" {}", self.kind) };
-        let reason = self.reason.as_deref().map(without_quotes).filter(|reason| !reason.is_empty());
+        let reason = self.reason.as_deref().map(without_values).filter(|reason| !reason.is_empty());
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         format!("the search server {connection:?} answers {}{kind}{reason}", self.status)
     }
@@ -186,9 +180,11 @@ pub(super) fn of_answer(status: StatusCode, body: &[u8]) -> Fault {
     }
 }
 
-/// Servers put names in brackets and values in quotes.
-fn without_quotes(text: &str) -> String {
-    let mut parts = text.split(['\'', '"']);
+/// Servers put names in brackets and values in quotes, or behind these words.
+fn without_values(text: &str) -> String {
+    let marks = [" in document with id", ". Preview of field", " Preview of field", ", prefix of the first"];
+    let end = marks.iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
+    let mut parts = text[..end].split(['\'', '"']);
     let first = parts.next().unwrap_or_default().to_owned();
     let rest = parts.enumerate().map(|(place, part)| if place % 2 == 0 { "'…'" } else { part });
     rest.fold(first, |text, part| text + part)
@@ -236,13 +232,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reject_names_the_field_and_no_value() {
+    fn a_reject_and_an_error_name_the_field_and_no_value() {
         let reason = "failed to parse field [year] of type [integer] in document with id 'x7'. Preview of field's value: 'soon'";
         let (code, message) = fault(400, "mapper_parsing_exception", reason).of_row();
         assert_eq!(
             (code, message.as_str()),
             ("row.mapping", "the index refuses the document: failed to parse field [year] of type [integer]")
         );
+        let error = fault(400, "mapper_parsing_exception", reason).into_error("search").to_string();
+        assert!(error.contains("[year]") && !error.contains("soon") && !error.contains("x7"), "{error}");
         let (_, message) = fault(400, "mapper_parsing_exception", "bad date 'secret' here").of_row();
         assert!(message.ends_with("bad date '…' here"), "{message}");
     }

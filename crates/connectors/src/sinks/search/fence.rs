@@ -168,7 +168,8 @@ impl Fence {
                 self.held = held;
                 Ok(())
             }
-            None => Err(Error::lease_lost()),
+            // Somebody has taken over, or the document is gone.
+            None => Err(self.confirm().await.err().unwrap_or_else(Error::lease_lost)),
         }
     }
 

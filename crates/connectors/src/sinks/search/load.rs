@@ -99,6 +99,7 @@ impl SearchSink {
         }
         load.rows += outcome.counts.written();
         self.unload(&route, batch, &rows, &ids, outcome).await?;
+        outcome.closed = self.refused.closed_in_load(load.id, batch, &self.key, outcome)?;
         self.hold_rejects(commit, outcome).await?;
         if batch.ends_pass() {
             let counted = matches!(batch.scope, Scope::Load { .. });
@@ -291,7 +292,13 @@ impl SearchSink {
         let operations = self.copies(live, &refused).await?;
         if operations.len() > 0 {
             // A version in the way is one that the load has written, or this very copy.
-            Bulk { client: &self.client, door }.send(operations).await?;
+            let (_, sent) = Bulk { client: &self.client, door }.send(operations).await?;
+            if !sent.refused.is_empty() {
+                tracing::warn!(
+                    documents = sent.refused.len(),
+                    "documents of rows that were refused do not fit the mapping of the new index: it is without them"
+                );
+            }
         }
         let there = indexes::versions(&self.client, index, &refused).await?;
         Ok(there.values().filter(|version| **version == KEPT).count() as u64)
@@ -323,13 +330,14 @@ impl SearchSink {
             if found.docs.iter().any(|document| document.error.is_some()) {
                 return Err(indexes::unread());
             }
-            for document in found.docs {
+            for (place, document) in found.docs.into_iter().enumerate() {
                 let Some(source) = document.source else { continue };
                 let copy = |out: &mut Vec<u8>| {
                     out.extend_from_slice(source.get().replace(['\n', '\r'], " ").as_bytes());
                     Ok(())
                 };
-                let _ = operations.index(document.id, KEPT, None, copy);
+                // A row, as it were: one that the index refuses stops nothing.
+                let _ = operations.index(document.id, KEPT, Some(place), copy);
             }
         }
         Ok(operations)

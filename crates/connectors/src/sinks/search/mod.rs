@@ -426,7 +426,7 @@ impl SearchSink {
     /// The rejects of a batch that fails because of them are kept, so that they can be looked at.
     async fn settle(&mut self, commit: &Commit) -> Error {
         let rejects = std::mem::take(&mut self.refused.last);
-        let told = refused::limit_error(&rejects, commit);
+        let told = refused::limit_error(&rejects, commit).hint(MENDED);
         let outcome = Outcome { rejects, ..Outcome::default() };
         self.ledger.keep_rejects(&commit.lease, &outcome).await.err().unwrap_or(told)
     }
@@ -452,6 +452,9 @@ fn owned(names: &Names, control: &Control) -> Error {
     )
     .hint("an index has one writer: delete that pipeline, write to another index, or let both write their own fields (document: {partial: true})")
 }
+
+/// Unlike in a table, other rows of a batch may be there by then; a load is seen by nobody.
+const MENDED: &str = "of an increment other rows may be in the index by now, of a load none is; look at the rejects, then mend the rows at the source, acknowledge the rejects or raise reject_limit, and run again";
 
 fn unsealed() -> Error {
     Error::bug("sink.unsealed", "a batch is written before the sink was sealed")
