@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
@@ -180,9 +180,15 @@ impl Client {
     }
 
     async fn answer(&self, request: RequestBuilder) -> Result<Reply, reqwest::Error> {
-        let answer = request.send().await?;
+        let (client, request) = request.build_split();
+        let request = request?;
+        let (method, path, started) =
+            (request.method().clone(), request.url().path().to_owned(), Instant::now());
+        let answer = client.execute(request).await?;
         let status = answer.status();
-        Ok(Reply { status, body: answer.bytes().await? })
+        let reply = Reply { status, body: answer.bytes().await? };
+        tracing::debug!(%method, path, %status, took = ?started.elapsed(), "the search server has answered");
+        Ok(reply)
     }
 
     /// What a refusal means for the run.

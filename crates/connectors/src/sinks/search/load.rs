@@ -233,8 +233,14 @@ impl SearchSink {
             return Ok(());
         }
         let kept = self.keep_refused(index, door, outcome).await?;
-        let (refreshed, sample) = tokio::join!(indexes::refresh(&self.client, index), self.sample());
-        refreshed?;
+        let settled = mapping::settled(&self.target);
+        let (path, settled) = (format!("{}/_settings", encoded(index)), Some(&settled));
+        let (refreshed, sample, settled) = tokio::join!(
+            indexes::refresh(&self.client, index),
+            self.sample(),
+            self.client.get::<Value>(Method::PUT, &path, settled)
+        );
+        refreshed.and(settled.map(drop))?;
         let found = indexes::count(&self.client, index).await?;
         // A pass by cursor brings a row as often as it changes meanwhile.
         if counted && found > load.rows + kept {
@@ -247,9 +253,6 @@ impl SearchSink {
         if let Some(sample) = sample? {
             outcome.counts.deleted = self.hold_load_limit(sample, index, found, commit).await?;
         }
-        let settled = mapping::settled(&self.target);
-        let _: Value =
-            self.client.get(Method::PUT, &format!("{}/_settings", encoded(index)), Some(&settled)).await?;
         self.swap(index, commit).await
     }
 

@@ -35,6 +35,26 @@ async fn what_the_next_run_will_write_is_in_flight_and_nothing_else_is() {
 }
 
 #[tokio::test]
+async fn rows_on_their_way_are_known_by_change_keys_that_the_mart_writes_otherwise() {
+    let stage = Stage::with_films(100).await;
+    let mart = "create table analytics.titles (title text primary key, film_id numeric(12, 2), rating numeric(3, 1))";
+    stage.db.execute(mart).await;
+    let id = stage
+        .pipeline(json!({
+            "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "film_id", "change_key": ["film_id"],
+            "target_table": "analytics.titles", "source_table": "content.film",
+            "source_query": "select id as film_id, title, rating from content.film",
+        }))
+        .await;
+    stage.succeed(id).await;
+    let change = "update content.film set rating = 9, modified = now() where id in (5, 10, 100);
+                  update analytics.titles set rating = 8 where film_id = 7";
+    stage.db.execute(change).await;
+    let compared = stage.reconcile(id, Level::Rows).await;
+    assert_eq!((compared.counts(), compared.figures().in_flight), ((0, 0, 1), 3));
+}
+
+#[tokio::test]
 async fn before_its_first_run_all_of_a_target_is_in_flight() {
     let stage = Stage::with_films(10).await;
     let id = stage.incremental(10).await;
