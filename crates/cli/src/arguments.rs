@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backfill, changelog, completions, config, conn, demo, differences, doctor, export, index, logs, mart,
-    plan, preview, reconcile, reconciles, rejects, roles, run, runners, runs, serve, state, status, token,
-    up, validate,
+    backfill, changelog, completions, config, conn, demo, differences, doctor, export, index, init, logs,
+    mart, plan, preview, reconcile, reconciles, rejects, roles, run, runners, runs, serve, state, status,
+    token, up, validate,
 };
 use crate::output::Format;
 
@@ -32,6 +32,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// See it work: a private Postgres, a sample cinema, two marts and the proof that they are right
     Demo(demo::Args),
+    /// Look at a source, propose a pipeline for each table, and write the files
+    Init(init::Args),
     /// Check configuration, databases, rights and services
     Doctor(doctor::Args),
     /// Run a pipeline

@@ -11,6 +11,7 @@ pub(crate) mod doctor;
 pub(crate) mod export;
 mod health;
 pub(crate) mod index;
+pub(crate) mod init;
 pub(crate) mod logs;
 pub(crate) mod mart;
 mod migrate;
@@ -44,6 +45,7 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
     let context = Context { output, verbose, file: config };
     match command {
         Command::Demo(args) => Box::pin(demo::run(args, &context)).await,
+        Command::Init(args) => Box::pin(init::run(&args, &context)).await,
         Command::Doctor(args) => Box::pin(doctor::run(&args, &context)).await,
         Command::Run(args) => run::run(&args, &context).await,
         Command::Status(args) => status::run(&args, &context).await,

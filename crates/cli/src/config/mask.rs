@@ -28,14 +28,15 @@ fn shown(key: &str, value: Option<&Value>) -> Shown {
 /// What `config show` says of a value.
 fn presentable(setting: &Setting, value: &Value) -> String {
     match (setting.shape, &value.expanded) {
-        (Shape::Url | Shape::SecretUrl, Written::Text(url)) => without_any_password(url),
+        (Shape::Url | Shape::SecretUrl, Written::Text(url)) => masked(url),
         (Shape::Url | Shape::SecretUrl | Shape::SecretText, _) => MASK.to_owned(),
         // As written: a reference in a setting that is no secret may still lead to one.
         (Shape::Text | Shape::List, _) => value.given.written.to_string(),
     }
 }
 
-fn without_any_password(text: &str) -> String {
+/// A URL, or several, as they may be shown.
+pub(crate) fn masked(text: &str) -> String {
     let shown: Vec<String> = parse::urls(text).into_iter().map(without_passwords).collect();
     match &shown[..] {
         [one] => one.clone(),

@@ -23,6 +23,7 @@ use serde::Serialize;
 
 pub use error::{ConfigError, Problem};
 pub use known::reference;
+pub(crate) use mask::masked;
 pub use origin::Origin;
 pub(crate) use parse::duration;
 pub use settings::{ApiSettings, Connection, LogFormat, LogSettings, RunnerSettings, Settings};

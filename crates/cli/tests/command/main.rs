@@ -7,6 +7,7 @@ mod demo;
 mod demo_search;
 mod files;
 mod indexes;
+mod init;
 mod mart;
 mod meta_store;
 mod plain;
@@ -64,6 +65,12 @@ impl Vitrina {
 
     fn file(self, name: &str, text: &str) -> Self {
         std::fs::write(self.directory.path().join(name), text).unwrap();
+        self
+    }
+
+    /// In a directory that others use too.
+    fn within(mut self, directory: &Path) -> Self {
+        self.command.current_dir(directory);
         self
     }
 

@@ -77,6 +77,11 @@ async fn takes(
     if lacks.is_empty() {
         return Ok(Check::new("target.takes", "ok", "/target_table", format!("{name} takes the rows")));
     }
+    let is_made = |statement: &String| statement.starts_with("create table ");
+    if definition.target.create_if_missing && lacks.iter().any(is_made) {
+        let detail = format!("{name} does not exist: its first run creates it");
+        return Ok(Check::new("target.created", "ok", "/target_table", detail));
+    }
     let detail = format!("{name} does not exist, or lacks columns");
     let hint = Some(format!("`vitrina mart {}` executes: {}", pipeline.name, lacks.join("; ")));
     Ok(Check { hint, ..Check::new("target.lacks", "warning", "/target_table", detail) })

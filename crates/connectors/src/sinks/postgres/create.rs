@@ -32,9 +32,14 @@ pub(super) async fn mart(
     target: &Target,
     schema: &Schema,
 ) -> Result<Mart> {
-    let statement = statement(name, target, schema)?;
-    tracing::info!(target = %name, statement, "the mart does not exist and is created");
-    supply(session, name, &[statement]).await?;
+    let statements = statements(session, name, target, schema).await?;
+    tracing::info!(target = %name, statement = statements.join("; "), "the mart does not exist and is created");
+    let made = supply(session, name, &statements).await;
+    // Another run may have made the schema meanwhile, and the table is still to be made.
+    match made.is_err() && statements.len() > 1 && missing_schema(session, name).await?.is_none() {
+        true => supply(session, name, &statements[1..]).await?,
+        false => made?,
+    }
     Mart::describe(session, name, target).await?.ok_or_else(|| no_table(name))
 }
 
@@ -47,6 +52,24 @@ pub(super) fn no_table(name: &TargetName) -> Error {
     Error::fix("sink.no_table", format!("there is no table {name}, or its login may not see it")).hint(
         "`vitrina mart` shows the statement that creates it; its login needs select, insert, update and delete; or set create_if_missing on its target",
     )
+}
+
+/// The statements that make the mart, and before it the schema that it is the first of.
+async fn statements(
+    session: &Session,
+    name: &TargetName,
+    target: &Target,
+    schema: &Schema,
+) -> Result<Vec<String>> {
+    let table = statement(name, target, schema)?;
+    Ok(missing_schema(session, name).await?.into_iter().chain([table]).collect())
+}
+
+async fn missing_schema(session: &Session, name: &TargetName) -> Result<Option<String>> {
+    let TargetName::Postgres { schema, .. } = name else { return Ok(None) };
+    let sql = "select exists (select from pg_namespace where nspname = $1)";
+    let found = session.client.query_one(sql, &[schema]).await.map_err(|error| session.explain(error))?;
+    Ok((!found.get::<_, bool>(0)).then(|| format!("create schema if not exists {}", identifier(schema))))
 }
 
 /// The statement that makes the mart.
@@ -78,7 +101,7 @@ pub(super) fn statement(name: &TargetName, target: &Target, schema: &Schema) -> 
 pub(super) async fn lacks(session: &Session, definition: &Definition<'_>) -> Result<Vec<String>> {
     let Definition { name, target, schema, .. } = definition;
     let Some(mart) = Mart::describe(session, name, target).await? else {
-        return Ok(vec![statement(name, target, schema)?]);
+        return statements(session, name, target, schema).await;
     };
     let missing = schema.fields().iter().filter(|field| !mart.has(field.name()));
     let missing: Fields = missing.cloned().collect();
