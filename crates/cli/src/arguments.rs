@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backfill, changelog, completions, config, conn, demo, differences, doctor, export, index, init, logs,
-    mart, plan, preview, reconcile, reconciles, rejects, roles, run, runners, runs, serve, state, status,
-    token, up, validate,
+    audit, backfill, changelog, completions, config, conn, delete, demo, differences, doctor, export, index,
+    init, logs, mart, plan, preview, reconcile, reconciles, rejects, resume, roles, run, runners, runs,
+    serve, state, status, targets, token, up, validate,
 };
 use crate::output::Format;
 
@@ -74,14 +74,18 @@ pub(crate) enum Command {
     Rejects(rejects::Args),
     /// Read rows again by their keys; the checkpoint stays where it is
     Backfill(backfill::Args),
-    /// Stop a pipeline after the batch under way; run goes on from there
+    /// Stop a pipeline after the batch under way; resume goes on from there
     Pause(status::Pipeline),
+    /// Let a paused pipeline go on
+    Resume(resume::Args),
     /// End the active run, or set a paused or failed pipeline back to IDLE
     Cancel(status::Pipeline),
     /// Let a pipeline run again
     Enable(status::Pipeline),
     /// Let a pipeline run no more
     Disable(status::Pipeline),
+    /// Delete a pipeline with its history; what it has written stays
+    Delete(delete::Args),
     /// Serve the API
     Serve(serve::Args),
     /// Execute pipelines
@@ -100,6 +104,10 @@ pub(crate) enum Command {
     Health,
     /// The servers that pipelines read from and write to: list and test them
     Conn(conn::Args),
+    /// What pipelines write to, as it is described
+    Targets(targets::Args),
+    /// Who has changed what, newest first
+    Audit(audit::Args),
     /// Who may call the API: make, list and revoke tokens
     Token(token::Args),
     /// SQL that creates the logins vitrina works with

@@ -32,6 +32,16 @@ impl Client {
         Ok(whole.expect("a first page"))
     }
 
+    pub(crate) async fn pipeline(&self, pipeline: &str) -> Result<Answer<PipelineDetail>> {
+        self.ask(self.about(Method::GET, pipeline, &[])?).await
+    }
+
+    /// Only of the version that was seen.
+    pub(crate) async fn delete(&self, pipeline: &str, version: i64) -> Result<()> {
+        let request = self.about(Method::DELETE, pipeline, &[])?;
+        self.ask::<()>(request.header("if-match", format!("\"{version}\""))).await.map(drop)
+    }
+
     pub(crate) async fn status(&self, pipeline: &str) -> Result<Answer<PipelineStatus>> {
         self.ask(self.about(Method::GET, pipeline, &["status"])?).await
     }
@@ -243,6 +253,14 @@ impl Client {
 
     pub(crate) async fn python_tasks(&self) -> Result<Answer<Page<PythonTask>>> {
         self.ask(self.request(Method::GET, &["python-tasks"])).await
+    }
+
+    pub(crate) async fn targets(&self) -> Result<Answer<Page<Target>>> {
+        self.ask(self.request(Method::GET, &["targets"])).await
+    }
+
+    pub(crate) async fn audit(&self, limit: u32) -> Result<Answer<Page<AuditEntry>>> {
+        self.ask(self.request(Method::GET, &["audit"]).query(&[("limit", limit)])).await
     }
 
     pub(crate) async fn runners(&self) -> Result<Answer<Page<Runner>>> {

@@ -178,6 +178,34 @@ pub(crate) struct Pipeline {
     pub(crate) last_reconcile: Option<LastReconcile>,
 }
 
+/// As far as it matters to who deletes it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct PipelineDetail {
+    pub(crate) name: String,
+    pub(crate) target: String,
+    pub(crate) version: i64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Target {
+    pub(crate) name: String,
+    pub(crate) connection: String,
+    pub(crate) key: Vec<String>,
+    pub(crate) create_if_missing: bool,
+    pub(crate) pipelines: Vec<String>,
+}
+
+/// Who changed what.
+#[derive(Debug, Deserialize)]
+pub(crate) struct AuditEntry {
+    pub(crate) at: Timestamp,
+    pub(crate) actor: String,
+    pub(crate) action: String,
+    pub(crate) subject: String,
+    pub(crate) before: Option<Value>,
+    pub(crate) after: Option<Value>,
+}
+
 /// The newest verdict on a target.
 #[derive(Debug, Deserialize)]
 pub(crate) struct LastReconcile {

@@ -1,10 +1,12 @@
 //! One file per command. Each takes its arguments and the context, and answers with an exit code.
 
+pub(crate) mod audit;
 pub(crate) mod backfill;
 pub(crate) mod changelog;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod conn;
+pub(crate) mod delete;
 pub(crate) mod demo;
 pub(crate) mod differences;
 pub(crate) mod doctor;
@@ -21,6 +23,7 @@ pub(crate) mod python;
 pub(crate) mod reconcile;
 pub(crate) mod reconciles;
 pub(crate) mod rejects;
+pub(crate) mod resume;
 pub(crate) mod roles;
 pub(crate) mod run;
 mod runner;
@@ -29,6 +32,7 @@ pub(crate) mod runs;
 pub(crate) mod serve;
 pub(crate) mod state;
 pub(crate) mod status;
+pub(crate) mod targets;
 pub(crate) mod token;
 pub(crate) mod up;
 pub(crate) mod validate;
@@ -68,9 +72,11 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Differences(args) => differences::run(&args, &context).await,
         Command::Rejects(args) => rejects::run(&args, &context).await,
         Command::Pause(args) => status::change(&args, "pause", &context).await,
+        Command::Resume(args) => resume::run(&args, &context).await,
         Command::Cancel(args) => status::change(&args, "cancel", &context).await,
         Command::Enable(args) => status::change(&args, "enable", &context).await,
         Command::Disable(args) => status::change(&args, "disable", &context).await,
+        Command::Delete(args) => delete::run(&args, &context).await,
         Command::Serve(args) => Box::pin(serve::run(&args, &context)).await,
         Command::Runner => Box::pin(runner::run(&context)).await,
         Command::Runners => runners::list(&context).await,
@@ -79,6 +85,8 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Up(args) => Box::pin(up::run(&args, &context)).await,
         Command::Migrate => migrate::run(&context).await,
         Command::Health => health::run(&context).await,
+        Command::Targets(args) => targets::run(&args, &context).await,
+        Command::Audit(args) => audit::run(&args, &context).await,
         Command::Token(args) => token::run(&args, &context).await,
         Command::Roles(args) => Ok(roles::run(&args, &context)),
         Command::Config(args) => config::run(&args, &context),

@@ -67,6 +67,12 @@ async fn files_are_validated_planned_applied_and_then_change_nothing() {
     assert!(applied.ends_with("applied 2 changes\n"), "{applied}");
     assert_eq!(films(&["plan", ".", "--exit-code"]).ends(0), "nothing to change\n");
     assert_eq!(films(&["apply", ".", "--yes"]).ends(0), "nothing to change\n");
+    let targets = films(&["targets"]).ends(0);
+    assert!(targets.contains("analytics.film  marts       id   -        films"), "{targets}");
+    assert!(films(&["delete", "films"]).reads("").refuses(2).contains("`vitrina delete films --yes`"));
+    let deleted = films(&["delete", "films", "--yes"]).ends(0);
+    assert_eq!(deleted, "films is deleted; analytics.film stays as it is\n");
+    films(&["delete", "films", "--yes"]).refuses(2);
 }
 
 #[tokio::test]

@@ -1,0 +1,41 @@
+//! `vitrina resume PIPELINE`: lets a paused pipeline go on where it has stopped.
+
+use anyhow::Result;
+use vitrina_core::Status;
+
+use crate::client::Order;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::output::shell_word;
+
+use super::watch::{self, Asked};
+
+const EXAMPLES: &str = "\
+Examples:
+  vitrina resume film_dim            go on from the checkpoint
+  vitrina resume film_dim --watch    and stay until it has ended";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Name or id
+    pipeline: String,
+    #[command(flatten)]
+    watch: watch::Watch,
+}
+
+/// A run that was asked for while the pipeline is paused goes on from its checkpoint.
+pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
+    let client = context.client()?;
+    let status = client.status(&args.pipeline).await?.known.status;
+    if !matches!(status, Status::Paused | Status::PauseRequested) {
+        let pipeline = shell_word(&args.pipeline);
+        return Err(Exit::Conflict.fault(format!(
+            "{} is {status}, not paused\nhint: `vitrina run {pipeline}` runs it",
+            args.pipeline
+        )));
+    }
+    let answer = client.run(&args.pipeline, &Order::default()).await?;
+    let asked = Asked { pipeline: &args.pipeline, accepted: &answer.known, document: &answer.document };
+    watch::follow(&asked, &args.watch, &client, context).await
+}
