@@ -1,4 +1,4 @@
-//! The only place that prints: data on stdout as a table or JSON, talk on stderr.
+//! The only place that prints: data on stdout as a table or a document, talk on stderr.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -9,9 +9,15 @@ use serde::Serialize;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Format {
+    /// For people
     #[default]
     Table,
+    /// The document of the API
     Json,
+    /// One line of JSON for each item of a list
+    Ndjson,
+    /// The same document as YAML
+    Yaml,
 }
 
 impl Format {
@@ -19,13 +25,46 @@ impl Format {
     pub(crate) fn show(self, document: &impl Serialize, text: impl FnOnce() -> String) {
         match self {
             Self::Table => print(&text()),
-            Self::Json => print(&serde_json::to_string_pretty(document).expect("documents have text keys")),
+            format => print(&format.written(document)),
+        }
+    }
+
+    /// An item of a list that is printed as it grows: a line of JSON, or an item of a YAML sequence.
+    pub(crate) fn show_item(self, item: &impl Serialize, text: impl FnOnce() -> String) {
+        match self {
+            Self::Table => print(&text()),
+            Self::Json | Self::Ndjson => print(&line(item)),
+            Self::Yaml => print(&Self::Yaml.written(&[item])),
+        }
+    }
+
+    fn written(self, document: &impl Serialize) -> String {
+        match self {
+            Self::Ndjson => {
+                let document = serde_json::to_value(document).expect(TEXT_KEYS);
+                let items = document.get("items").and_then(|items| items.as_array()).or(document.as_array());
+                items.map_or_else(
+                    || line(&document),
+                    |items| items.iter().map(line).collect::<Vec<_>>().join("\n"),
+                )
+            }
+            Self::Yaml => serde_norway::to_string(document).expect(TEXT_KEYS).trim_end().to_owned(),
+            Self::Table | Self::Json => serde_json::to_string_pretty(document).expect(TEXT_KEYS),
         }
     }
 }
 
-/// A reader who has seen enough and closed the pipe is no error.
+const TEXT_KEYS: &str = "documents have text keys";
+
+fn line(document: &impl Serialize) -> String {
+    serde_json::to_string(document).expect(TEXT_KEYS)
+}
+
+/// A reader who has seen enough and closed the pipe is no error. An empty list is no line.
 pub(crate) fn print(text: &str) {
+    if text.is_empty() {
+        return;
+    }
     let mut stdout = io::stdout().lock();
     let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
 }
@@ -146,6 +185,15 @@ pub(crate) fn time(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_is_a_document_or_a_line_for_each_item() {
+        let list = serde_json::json!({"items": [{"name": "a"}, {"name": "b"}], "next_cursor": null});
+        assert_eq!(Format::Ndjson.written(&list), "{\"name\":\"a\"}\n{\"name\":\"b\"}");
+        assert_eq!(Format::Ndjson.written(&["a", "b"]), "\"a\"\n\"b\"");
+        assert_eq!(Format::Ndjson.written(&serde_json::json!({"name": "a"})), "{\"name\":\"a\"}");
+        assert_eq!(Format::Yaml.written(&list), "items:\n- name: a\n- name: b\nnext_cursor: null");
+    }
 
     #[test]
     fn large_numbers_are_grouped_by_thousands() {

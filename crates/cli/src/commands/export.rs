@@ -29,8 +29,11 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let chosen = choose(&exported, &args.pipelines)?;
     match &args.to {
         Some(directory) => write(&chosen, directory, args.force)?,
-        None if context.output == Format::Json => context.output.show(&chosen, String::new),
-        None => output::print(yaml(&chosen).trim_end()),
+        // Files are YAML: for people, too.
+        None if matches!(context.output, Format::Table | Format::Yaml) => {
+            output::print(yaml(&chosen).trim_end());
+        }
+        None => context.output.show(&chosen, String::new),
     }
     Ok(Exit::Done)
 }

@@ -54,10 +54,7 @@ async fn tell(client: &Client, run: Uuid, follow: bool, format: Format) -> Resul
         for (line, document) in
             page.known.items.iter().zip(page.document["items"].as_array().into_iter().flatten())
         {
-            match format {
-                Format::Json => output::print(&document.to_string()),
-                Format::Table => output::print(&text(line)),
-            }
+            format.show_item(document, || text(line));
         }
         let more = page.known.items.len() == PAGE as usize;
         match page.known.next_cursor {

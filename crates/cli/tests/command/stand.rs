@@ -65,6 +65,7 @@ async fn a_stand_of_single_steps_is_operated_from_the_command_line() {
         serde_json::from_str(&ask(&["status", "film_dim_full", "-o", "json"]).ends(0)).unwrap();
     assert_eq!((&status["status"], &status["last_run"]["rows_read"]), (&"IDLE".into(), &50.into()));
     assert!(ask(&["runs", "film_dim_full"]).ends(0).lines().count() == 2);
+    one_list_has_four_forms(ask);
 
     ask(&["cancel", "film_dim_full"]).refuses(5);
     assert!(ask(&["disable", "film_dim_full"]).ends(0).contains("film_dim_full: IDLE, disabled"));
@@ -95,6 +96,22 @@ async fn a_stand_of_single_steps_is_operated_from_the_command_line() {
     assert!(directory.exists());
     vitrina(&["demo", "postgres", "stop", "--clean", "--dir", path]).ends(0);
     assert!(!directory.exists());
+}
+
+fn one_list_has_four_forms(ask: impl Fn(&[&str]) -> Vitrina) {
+    let json: serde_json::Value = serde_json::from_str(&ask(&["status", "-o", "json"]).ends(0)).unwrap();
+    let names = |items: &serde_json::Value| {
+        items.as_array().unwrap().iter().map(|item| item["name"].clone()).collect::<Vec<_>>()
+    };
+    let lines = ask(&["status", "-o", "ndjson"]).ends(0);
+    let lines: serde_json::Value =
+        lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).collect();
+    assert_eq!(names(&lines), names(&json["items"]));
+    let yaml: serde_json::Value = serde_norway::from_str(&ask(&["status", "-o", "yaml"]).ends(0)).unwrap();
+    assert_eq!(names(&yaml["items"]), names(&json["items"]));
+    let logged = ask(&["logs", "film_dim_full", "-o", "yaml"]).ends(0);
+    let logged: Vec<serde_json::Value> = serde_norway::from_str(&logged).unwrap();
+    assert!(logged.iter().any(|line| line["fields"]["rows_read"] == 50), "{logged:?}");
 }
 
 async fn the_login_of_the_services_migrates_only_what_needs_nothing(stand: &Stand) {

@@ -76,9 +76,9 @@ fn refuse_what_it_ignores(args: &Args, context: &Context) -> Result<()> {
     if reads_none && context.file.is_some() {
         return Err(Exit::Usage.fault("the demo reads no configuration\nhint: leave --config out"));
     }
-    if args.step.is_none() && !args.clean && context.output == Format::Json {
+    if args.step.is_none() && !args.clean && context.output != Format::Table {
         return Err(Exit::Usage.fault(
-            "the demo prints no JSON\nhint: leave -o out; `vitrina demo verify -o json` compares marts for programs",
+            "the demo prints no documents\nhint: leave -o out; `vitrina demo verify -o json` compares marts for programs",
         ));
     }
     match args.listen {

@@ -37,7 +37,7 @@ pub(super) async fn run(
 
 fn nothing(found: &Answer<Reconcile>, context: &Context) -> Exit {
     output::say("there is nothing to repair");
-    if context.output == Format::Json {
+    if context.output != Format::Table {
         context.output.show(&json!({"reconcile": found.document, "repair": Value::Null}), String::new);
     }
     Exit::Done
@@ -71,7 +71,7 @@ fn agreed() -> io::Result<bool> {
 }
 
 fn not_yet(args: &Args, found: &Answer<Reconcile>, plan: &Answer<Repair>, context: &Context) -> Exit {
-    if context.output == Format::Json {
+    if context.output != Format::Table {
         context.output.show(&json!({"reconcile": found.document, "repair": plan.document}), String::new);
     }
     let pipeline = shell_word(&args.pipeline);
