@@ -24,6 +24,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer may take beyond the time it was asked to wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The API ends a stream of events sooner by itself.
+const LISTENING: Duration = Duration::from_secs(600);
+
 pub(crate) const NO_SUCH_PIPELINE: &str = "pipeline.not_found";
 
 #[derive(Debug, thiserror::Error)]
@@ -190,10 +193,48 @@ impl Client {
         Ok(())
     }
 
+    /// What happens, as it happens.
+    pub(crate) async fn events(&self, topics: &str) -> Result<Events> {
+        let unreachable =
+            |error: reqwest::Error| Error::Unreachable { url: self.base.clone(), reason: reason(&error) };
+        let request = self.request(Method::GET, &["events"]).query(&[("topics", topics)]);
+        let response = request.timeout(LISTENING).send().await.map_err(unreachable)?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(Events { response, base: self.base.clone() });
+        }
+        let body = response.bytes().await.map_err(unreachable)?;
+        Err(Error::Refused(self.read(status, serde_json::from_slice(&body).unwrap_or_default())?.known))
+    }
+
     fn read<T: DeserializeOwned>(&self, status: StatusCode, document: Value) -> Result<Answer<T>> {
         match T::deserialize(&document) {
             Ok(known) => Ok(Answer { known, document }),
             Err(_) => Err(Error::Foreign { url: self.base.clone(), status }),
+        }
+    }
+}
+
+/// A stream of server-sent events.
+#[derive(Debug)]
+pub(crate) struct Events {
+    response: reqwest::Response,
+    base: Url,
+}
+
+impl Events {
+    /// Waits until something has happened; false where the API has ended the stream, as it does every few minutes.
+    pub(crate) async fn next(&mut self) -> Result<bool> {
+        loop {
+            let chunk = self.response.chunk().await;
+            match chunk
+                .map_err(|error| Error::Unreachable { url: self.base.clone(), reason: reason(&error) })?
+            {
+                // Anything else keeps the connection alive.
+                Some(chunk) if chunk.windows(6).any(|bytes| bytes == b"event:") => return Ok(true),
+                Some(_) => {}
+                None => return Ok(false),
+            }
         }
     }
 }

@@ -25,7 +25,10 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let entries = context.client()?.audit(args.limit).await?;
     context.output.show(&entries.document, || match entries.known.items.as_slice() {
         [] => "nobody has changed anything yet".to_owned(),
-        entries => output::table(["when", "who", "what", "of", "fields"], entries.iter().map(row)),
+        entries => {
+            let header = ["when", "who", "what", "of", "fields"];
+            output::yielding(header, entries.iter().map(row), &["fields", "of", "who"])
+        }
     });
     Ok(Exit::Done)
 }

@@ -28,9 +28,10 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
         Command::List => {
             let connections = client.connections().await?;
             context.output.show(&connections.document, || {
-                output::table(
+                output::yielding(
                     ["connection", "address", "schemas", "runners"],
                     connections.known.items.iter().map(row),
+                    &["runners", "schemas", "address"],
                 )
             });
             Ok(Exit::Done)

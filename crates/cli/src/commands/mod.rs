@@ -14,6 +14,7 @@ pub(crate) mod export;
 mod health;
 pub(crate) mod index;
 pub(crate) mod init;
+mod live;
 pub(crate) mod logs;
 pub(crate) mod mart;
 mod migrate;

@@ -11,7 +11,10 @@ pub(crate) async fn list(context: &Context) -> Result<Exit> {
     let tasks = context.client()?.python_tasks().await?;
     context.output.show(&tasks.document, || match tasks.known.items.as_slice() {
         [] => "no runner has registered a Python function; docs/python.md tells how\n".to_owned(),
-        tasks => output::table(["function", "kind", "runner", "version", "about"], tasks.iter().map(row)),
+        tasks => {
+            let header = ["function", "kind", "runner", "version", "about"];
+            output::yielding(header, tasks.iter().map(row), &["about", "version", "runner"])
+        }
     });
     Ok(Exit::Done)
 }

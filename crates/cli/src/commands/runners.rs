@@ -30,7 +30,7 @@ pub(crate) async fn list(context: &Context) -> Result<Exit> {
     let runners = context.client()?.runners().await?;
     context.output.show(&runners.document, || {
         let header = ["runner", "status", "runs", "connections", "host", "process", "version", "heard of"];
-        output::table(header, runners.known.items.iter().map(row))
+        output::yielding(header, runners.known.items.iter().map(row), &["connections", "host", "version"])
     });
     Ok(Exit::Done)
 }
@@ -85,7 +85,8 @@ async fn stopped(client: &Client, asked: Answer<Runner>) -> Result<Answer<Runner
     let mut progress = Progress::default();
     let mut runner = asked;
     while runner.known.alive {
-        progress.show(described(&runner.known));
+        let text = described(&runner.known);
+        progress.show(&text, &text, None);
         tokio::time::sleep(LOOK_EVERY).await;
         runner = find(client, &runner.known.name).await?;
     }

@@ -32,7 +32,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
             "took",
             "run",
         ];
-        output::table(header, runs.known.items.iter().map(row))
+        output::yielding(header, runs.known.items.iter().map(row), &["run", "requested", "mode"])
     });
     Ok(Exit::Done)
 }

@@ -3,15 +3,20 @@
 use anyhow::Result;
 use vitrina_core::{Status, Verdict};
 
-use crate::client::{LastReconcile, Pipeline as Listed, PipelineStatus, Run};
+use crate::client::{Client, LastReconcile, Pipeline as Listed, PipelineStatus, Run};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, grouped, time};
+
+use super::live::{self, Line, View};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Name or id; all pipelines if there is none
     pipeline: Option<String>,
+    /// Stay, and show every change: in place on a terminal, a line each elsewhere
+    #[arg(short, long)]
+    watch: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -22,6 +27,13 @@ pub(crate) struct Pipeline {
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let client = context.client()?;
+    if args.watch {
+        let look = async || match &args.pipeline {
+            Some(pipeline) => one(pipeline, &client).await,
+            None => all(&client).await,
+        };
+        return live::keep_showing(look, &client, context).await;
+    }
     match &args.pipeline {
         Some(pipeline) => {
             let status = client.status(pipeline).await?;
@@ -35,6 +47,25 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+async fn one(pipeline: &str, client: &Client) -> Result<View> {
+    let status = client.status(pipeline).await?;
+    let text = described(&status.known);
+    let line = Line { name: status.known.name, text: text.clone(), document: status.document };
+    Ok(View { text, lines: vec![line] })
+}
+
+async fn all(client: &Client) -> Result<View> {
+    let pipelines = client.pipelines().await?;
+    let documents = pipelines.document["items"].as_array().cloned().unwrap_or_default();
+    let line = |(pipeline, document): (&Listed, serde_json::Value)| Line {
+        name: pipeline.name.clone(),
+        text: row(pipeline).join("  "),
+        document,
+    };
+    let lines = pipelines.known.items.iter().zip(documents).map(line).collect();
+    Ok(View { text: listed(&pipelines.known.items), lines })
+}
+
 pub(crate) async fn change(args: &Pipeline, verb: &str, context: &Context) -> Result<Exit> {
     let status = context.client()?.change(&args.pipeline, verb).await?;
     context.output.show(&status.document, || described(&status.known));
@@ -42,20 +73,22 @@ pub(crate) async fn change(args: &Pipeline, verb: &str, context: &Context) -> Re
 }
 
 fn listed(pipelines: &[Listed]) -> String {
-    let row = |pipeline: &Listed| {
-        [
-            pipeline.name.clone(),
-            pipeline.status.to_string(),
-            if pipeline.enabled { "yes" } else { "no" }.to_owned(),
-            pipeline.mode.to_string(),
-            pipeline.target.clone(),
-            pipeline.last_run.as_ref().map_or_else(|| "never".to_owned(), summary),
-            pipeline.last_reconcile.as_ref().map_or_else(|| "-".to_owned(), verdict),
-            next_run(pipeline),
-        ]
-    };
     let header = ["pipeline", "status", "enabled", "mode", "target", "last run", "verdict", "next run"];
-    output::table(header, pipelines.iter().map(row))
+    let give_way = ["target", "next run", "last run"];
+    output::yielding(header, pipelines.iter().map(row), &give_way)
+}
+
+fn row(pipeline: &Listed) -> [String; 8] {
+    [
+        pipeline.name.clone(),
+        pipeline.status.to_string(),
+        if pipeline.enabled { "yes" } else { "no" }.to_owned(),
+        pipeline.mode.to_string(),
+        pipeline.target.clone(),
+        pipeline.last_run.as_ref().map_or_else(|| "never".to_owned(), summary),
+        pipeline.last_reconcile.as_ref().map_or_else(|| "-".to_owned(), verdict),
+        next_run(pipeline),
+    ]
 }
 
 fn next_run(pipeline: &Listed) -> String {

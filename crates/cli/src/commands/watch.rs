@@ -6,14 +6,17 @@ use anyhow::Result;
 use jiff::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
-use vitrina_core::RunStatus;
+use vitrina_core::{Mode, RunStatus};
 
 use crate::client::{Accepted, Answer, Client, Run};
 use crate::config;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::output::{self, Progress, grouped, seconds, shell_word};
+use crate::output::{self, Pace, Progress, grouped, seconds, shell_word};
 use crate::shutdown::Shutdown;
+
+/// Among which a load is looked for, to tell how long the next one takes.
+const EARLIER_RUNS: u32 = 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Watch {
@@ -69,35 +72,55 @@ fn left(exit: Exit, why: &str, pipeline: &str) -> anyhow::Error {
 /// A request that waits for the end of another run becomes a run of its own then.
 pub(super) async fn watch(client: &Client, pipeline: &str, accepted: &Accepted) -> Result<Answer<Run>> {
     let &Accepted { run_id: run, pending, .. } = accepted;
-    let ended = watch_run(client, run).await?;
+    let ended = watch_run(client, pipeline, run).await?;
     if !pending {
         return Ok(ended);
     }
     match client.status(pipeline).await?.known.last_run {
-        Some(next) if next.id != run => watch_run(client, next.id).await,
+        Some(next) if next.id != run => watch_run(client, pipeline, next.id).await,
         _ => Ok(ended),
     }
 }
 
 /// Shows the run as it goes. Asking with a wait of a second is answered at once when it ends.
-async fn watch_run(client: &Client, id: Uuid) -> Result<Answer<Run>> {
-    let mut progress = Progress::default();
+async fn watch_run(client: &Client, pipeline: &str, id: Uuid) -> Result<Answer<Run>> {
+    let (mut progress, mut total) = (Progress::default(), None);
     loop {
         let run = client.follow(id, 1).await?;
         if !run.known.status.is_open() {
             progress.finish();
             return Ok(run);
         }
-        progress.show(described(&run.known));
+        if total.is_none() {
+            total = Some(expected(client, pipeline, &run.known).await?);
+        }
+        show(&run.known, total.flatten(), &mut progress);
     }
 }
 
-fn described(run: &Run) -> String {
-    let Some(started) = run.started_at else { return "waiting for a runner".to_owned() };
-    let elapsed = Timestamp::now().duration_since(started).as_secs_f64().max(0.001);
-    let rate = (run.rows_read as f64 / elapsed) as u64;
-    let (read, written) = (grouped(run.rows_read), grouped(run.rows_written));
-    format!("{}: {read} rows read, {written} written, {} rows/s", run.status, grouped(rate))
+/// How many rows it will read, as far as anybody knows: the keys of a backfill, or what the last full load has read.
+async fn expected(client: &Client, pipeline: &str, run: &Run) -> Result<Option<u64>> {
+    let is_whole =
+        |run: &Run| run.mode == Mode::Full && run.backfill_keys.is_none() && run.backfill_range.is_none();
+    if !is_whole(run) {
+        return Ok(run.backfill_keys);
+    }
+    let earlier = client.runs(pipeline, EARLIER_RUNS).await?.known.items;
+    let last = earlier.iter().find(|run| run.status == RunStatus::Success && is_whole(run));
+    Ok(last.map(|run| run.rows_read))
+}
+
+fn show(run: &Run, total: Option<u64>, progress: &mut Progress) {
+    let Some(started) = run.started_at else {
+        let waiting = "waiting for a runner";
+        return progress.show(waiting, waiting, None);
+    };
+    let elapsed = Timestamp::now().duration_since(started);
+    let pace = Pace { done: run.rows_read, total, elapsed: elapsed.try_into().unwrap_or_default() };
+    let (stage, read, written) = (run.status.to_string(), grouped(run.rows_read), grouped(run.rows_written));
+    let (of, rate, left) = (pace.of_total(), grouped(pace.rate()), pace.left());
+    let text = format!("{stage}: {read}{of} rows read, {written} written, {rate} rows/s{left}");
+    progress.show(&stage, &text, pace.share());
 }
 
 fn conclude(pipeline: &str, run: &Answer<Run>, context: &Context) -> Result<Exit> {

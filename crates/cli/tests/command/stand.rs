@@ -84,6 +84,8 @@ async fn a_stand_of_single_steps_is_operated_from_the_command_line() {
 
     the_login_of_the_services_migrates_only_what_needs_nothing(&stand).await;
     a_watched_run_can_be_left(&stand, ask).await;
+    a_status_is_watched(&stand, ask).await;
+    a_list_fits_its_terminal(&api);
     a_failed_run_ends_with_its_reason(&stand, ask).await;
     a_schedule_is_shown_and_kept(&stand, ask).await;
     a_runner_is_drained(&stand, ask);
@@ -156,6 +158,44 @@ async fn a_schedule_is_shown_and_kept(stand: &Stand, ask: impl Fn(&[&str]) -> Vi
     comes_to_show(&ask, "no next run: \"now and then\" is no length of time");
     assert!(ask(&["status"]).ends(0).contains("bad schedule"));
     owner.close().await.unwrap();
+}
+
+/// Elsewhere than on a terminal: the whole list once, then a line for every change.
+async fn a_status_is_watched(stand: &Stand, ask: impl Fn(&[&str]) -> Vitrina) {
+    let mut watching = ask(&["status", "--watch"]).start();
+    watching.prints_until("film_rating_agg_full");
+    let mut owner = stand.owner_session().await;
+    sqlx::raw_sql("begin; lock table content.film_work").execute(&mut owner).await.unwrap();
+    ask(&["run", "film_dim_full"]).ends(0);
+    let line = watching.prints_until("RUNNING").pop().unwrap();
+    assert!(line.contains("Z  film_dim_full  RUNNING"), "{line}");
+    owner.close().await.unwrap();
+    let line = watching.prints_until("film_dim_full  IDLE").pop().unwrap();
+    assert!(line.contains("SUCCESS") && !line.contains("film_rating_agg_full"), "{line}");
+    watching.signal(Signal::SIGINT);
+    watching.ends(130);
+    let mut watching = ask(&["status", "film_dim_full", "--watch", "-o", "ndjson"]).start();
+    let line = watching.prints_until("film_dim_full").pop().unwrap();
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(line["status"], "IDLE");
+    watching.signal(Signal::SIGTERM);
+    watching.ends(130);
+}
+
+/// `script` of bsdutils gives it one of sixty columns.
+fn a_list_fits_its_terminal(api: &str) {
+    let on_terminal = |command: &str| {
+        let binary = assert_cmd::cargo::cargo_bin!("vitrina").display().to_string();
+        let typed = format!("stty cols 60 rows 20; VITRINA_API_URL=http://{api} {binary} {command}");
+        let output =
+            std::process::Command::new("script").args(["-qec", &typed, "/dev/null"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let list = on_terminal("status");
+    assert!(list.lines().all(|line| line.trim_end().chars().count() <= 60), "{list}");
+    assert!(list.contains("film_dim_full") && list.contains('…'), "{list}");
+    let run = on_terminal("run film_dim_full --watch");
+    assert!(run.contains("is SUCCESS"), "{run}");
 }
 
 #[tokio::test]

@@ -3,16 +3,16 @@
 mod repair;
 pub(super) mod text;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use uuid::Uuid;
-use vitrina_core::{Level, ReconcileStatus, Verdict};
+use vitrina_core::{Level, ReconcileProgress, ReconcileStatus, Verdict};
 
 use crate::client::{Answer, Client, Reconcile, ReconcileOrder};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::output::{self, Format, Progress, grouped, shell_word};
+use crate::output::{self, Format, Pace, Progress, grouped, shell_word};
 use crate::shutdown::Shutdown;
 
 use super::watch;
@@ -91,27 +91,45 @@ fn left(exit: Exit, why: &str, id: Uuid) -> anyhow::Error {
 
 /// Shows the reconcile as it goes. Asking with a wait of a second is answered at once when it ends.
 async fn come_to_verdict(client: &Client, id: Uuid) -> Result<Answer<Reconcile>> {
-    let mut progress = Progress::default();
+    let (mut shown, mut begun) = (Progress::default(), None::<(String, Instant)>);
     loop {
         let reconcile = client.follow_reconcile(id, 1).await?;
         if !reconcile.known.is_open() {
-            progress.finish();
+            shown.finish();
             return check(reconcile);
         }
-        progress.show(described(&reconcile.known));
+        match &reconcile.known.progress {
+            Some(progress) => {
+                let stage = progress.stage.to_string();
+                let (_, since) = match &mut begun {
+                    Some(known) if known.0 == stage => known,
+                    other => other.insert((stage, Instant::now())),
+                };
+                show_stage(progress, *since, &mut shown);
+            }
+            None => {
+                let text = waiting(&reconcile.known);
+                shown.show(&text, &text, None);
+            }
+        }
     }
 }
 
-fn described(reconcile: &Reconcile) -> String {
-    match (&reconcile.progress, reconcile.status) {
-        (Some(progress), _) => {
-            format!("{}: {} of {}", progress.stage, grouped(progress.done), grouped(progress.total))
-        }
-        (None, ReconcileStatus::Requested) if reconcile.repair_of.is_some() => {
+/// `since` is when its stage has begun.
+fn show_stage(progress: &ReconcileProgress, since: Instant, shown: &mut Progress) {
+    let &ReconcileProgress { stage, done, total } = progress;
+    let pace = Pace { done, total: Some(total), elapsed: since.elapsed() };
+    let text = format!("{stage}: {} of {}{}", grouped(done), grouped(total), pace.left());
+    shown.show(&stage.to_string(), &text, pace.share());
+}
+
+fn waiting(reconcile: &Reconcile) -> String {
+    match reconcile.status {
+        ReconcileStatus::Requested if reconcile.repair_of.is_some() => {
             "waiting for the repair to be compared".to_owned()
         }
-        (None, ReconcileStatus::Requested) => "waiting for a runner".to_owned(),
-        (None, status) => status.to_string(),
+        ReconcileStatus::Requested => "waiting for a runner".to_owned(),
+        status => status.to_string(),
     }
 }
 

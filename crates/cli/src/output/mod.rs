@@ -1,11 +1,17 @@
 //! The only place that prints: data on stdout as a table or a document, talk on stderr.
 
-use std::io::{self, IsTerminal, Write};
+mod progress;
+mod table;
+
+use std::io::{self, Write};
 
 use clap::ValueEnum;
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::Table;
 use jiff::Timestamp;
 use serde::Serialize;
+
+pub(crate) use progress::{Pace, Progress};
+pub(crate) use table::{fitting, table, wide_table, yielding};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Format {
@@ -90,64 +96,9 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// One line that is written over in place on a terminal, and a line for every change elsewhere.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    shown: String,
-}
-
-impl Progress {
-    pub(crate) fn show(&mut self, text: String) {
-        if text == self.shown {
-            return;
-        }
-        let mut stderr = io::stderr().lock();
-        let _ = match stderr.is_terminal() {
-            true => write!(stderr, "\r\x1b[K{text}").and_then(|()| stderr.flush()),
-            false => writeln!(stderr, "{text}"),
-        };
-        self.shown = text;
-    }
-
-    /// Leaves the last line standing.
-    pub(crate) fn finish(&mut self) {
-        if !std::mem::take(&mut self.shown).is_empty() && io::stderr().is_terminal() {
-            say("");
-        }
-    }
-}
-
-pub(crate) fn table<const N: usize>(
-    header: [&str; N],
-    rows: impl IntoIterator<Item = [String; N]>,
-) -> String {
-    wide_table(header.map(str::to_owned).to_vec(), rows.into_iter().map(|row| row.to_vec()))
-}
-
-/// A table whose columns are known only when it is shown.
-pub(crate) fn wide_table(header: Vec<String>, rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header).add_rows(rows);
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
-}
-
-/// Cuts every line of a table where a terminal would break it; a file or a pipe gets it whole.
-pub(crate) fn fitting(table: &str) -> String {
-    match Table::new().width() {
-        Some(width) => cut(table, usize::from(width)),
-        None => table.to_owned(),
-    }
-}
-
-fn cut(table: &str, width: usize) -> String {
-    let fits = |line: &str| line.chars().count() <= width;
-    let cut = |line: &str| format!("{}…", line.chars().take(width.saturating_sub(1)).collect::<String>());
-    let lines = table.lines().map(|line| if fits(line) { line.to_owned() } else { cut(line) });
-    lines.collect::<Vec<_>>().join("\n")
+/// Of the terminal that data is printed on, if it is one.
+fn width() -> Option<usize> {
+    Some(usize::from(Table::new().width()?))
 }
 
 /// One line of text that cannot move a terminal's cursor: it may come from the data.
@@ -201,18 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_cut_where_it_would_be_broken() {
-        assert_eq!(cut("id  message\n1   фильм", 9), "id  mess…\n1   фильм");
-    }
-
-    #[test]
     fn what_comes_from_the_data_stays_on_its_line() {
         assert_eq!(one_line("a\nb\u{1b}[2J"), "a b [2J");
-    }
-
-    #[test]
-    fn a_table_has_no_frame_and_no_trailing_blanks() {
-        let shown = table(["name", "status"], [["film_dim".to_owned(), "IDLE".to_owned()]]);
-        assert_eq!(shown, "name      status\nfilm_dim  IDLE");
     }
 }

@@ -1,0 +1,132 @@
+//! `vitrina status --watch`: drawn anew in place on a terminal, and a line for every change elsewhere. The API tells
+//! when something has happened; what has then changed is looked up.
+
+use std::collections::HashMap;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::client::{Client, Events};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::output::{self, Format, fitting, time};
+use crate::shutdown::Shutdown;
+
+/// Whatever moves a pipeline.
+const TOPICS: &str = "run.status,run.progress,pipeline.freshness,reconcile.status";
+/// Not everything is an event: an idle pipeline may be paused, or be new.
+const AT_LEAST_EVERY: Duration = Duration::from_secs(5);
+const AT_MOST_EVERY: Duration = Duration::from_millis(250);
+
+/// What there is to see.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) text: String,
+    pub(super) lines: Vec<Line>,
+}
+
+/// One pipeline of it.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) name: String,
+    pub(super) text: String,
+    pub(super) document: Value,
+}
+
+/// Until somebody interrupts it.
+pub(super) async fn keep_showing(
+    look: impl AsyncFn() -> Result<View>,
+    client: &Client,
+    context: &Context,
+) -> Result<Exit> {
+    let shutdown = Shutdown::on_signals()?;
+    let showing = async {
+        let mut screen = Screen::new(context.output);
+        let mut events = client.events(TOPICS).await?;
+        loop {
+            screen.show(look().await?);
+            tokio::time::sleep(AT_MOST_EVERY).await;
+            if something_happened(&mut events).await? == Stream::Ended {
+                events = client.events(TOPICS).await?;
+            }
+        }
+    };
+    match shutdown.race(showing).await {
+        Some(failed) => failed,
+        None => Ok(Exit::Interrupted),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Stream {
+    GoesOn,
+    Ended,
+}
+
+/// All that has come meanwhile is seen in one look.
+async fn something_happened(events: &mut Events) -> Result<Stream> {
+    let mut patience = AT_LEAST_EVERY;
+    while let Ok(heard) = timeout(patience, events.next()).await {
+        if !heard? {
+            return Ok(Stream::Ended);
+        }
+        patience = Duration::ZERO;
+    }
+    Ok(Stream::GoesOn)
+}
+
+struct Screen {
+    format: Format,
+    redraws: bool,
+    /// Lines that were drawn last.
+    drawn: usize,
+    /// What was told of each pipeline.
+    told: HashMap<String, String>,
+}
+
+impl Screen {
+    fn new(format: Format) -> Self {
+        let redraws = format == Format::Table && io::stdout().is_terminal();
+        Self { format, redraws, drawn: 0, told: HashMap::new() }
+    }
+
+    fn show(&mut self, view: View) {
+        match self.redraws {
+            true => self.draw(&view.text),
+            false => self.tell(view),
+        }
+    }
+
+    /// As much as the terminal holds: what has left it could not be written over.
+    fn draw(&mut self, text: &str) {
+        let height = terminal_size::terminal_size().map_or(24, |(_, height)| usize::from(height.0));
+        let text = fitting(text);
+        let all: Vec<&str> = text.lines().collect();
+        let mut shown: Vec<&str> = all.iter().take(height.saturating_sub(2)).copied().collect();
+        if shown.len() < all.len() {
+            shown.push("…");
+        }
+        let back = if self.drawn > 0 { format!("\x1b[{}A\r\x1b[J", self.drawn) } else { String::new() };
+        let mut stdout = io::stdout().lock();
+        let _ = writeln!(stdout, "{back}{}", shown.join("\n")).and_then(|()| stdout.flush());
+        self.drawn = shown.len();
+    }
+
+    fn tell(&mut self, view: View) {
+        let first = self.told.is_empty();
+        if first && self.format == Format::Table {
+            output::print(&view.text);
+        }
+        for Line { name, text, document } in view.lines {
+            let known = self.told.insert(name, text.clone());
+            if known.as_ref() == Some(&text) || (first && self.format == Format::Table) {
+                continue;
+            }
+            self.format.show_item(&document, || format!("{}  {text}", time(Timestamp::now())));
+        }
+    }
+}
