@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::commands::{
     audit, backfill, changelog, completions, config, conn, delete, demo, differences, doctor, export, index,
     init, logs, mart, plan, preview, reconcile, reconciles, rejects, resume, roles, run, runners, runs,
-    serve, state, status, targets, token, up, validate,
+    serve, state, status, targets, token, transform, up, validate,
 };
 use crate::output::Format;
 
@@ -92,6 +92,8 @@ pub(crate) enum Command {
     Runner,
     /// Who executes pipelines
     Runners,
+    /// Python functions of one's own: write one with its test, run the tests
+    Transform(transform::Args),
     /// The Python functions that runners have registered
     Python,
     /// Ask a runner to hand its pipelines back and stop; others go on with them

@@ -21,5 +21,6 @@ mod worker;
 pub use pool::Python;
 pub use reading::{Reading, Yielded};
 pub use registry::{PythonTask, Registry, TaskUse, unknown};
+pub use sdk::Sdk;
 pub use session::{Context, Refused, Session, Transformed, is_untyped};
 pub use settings::PythonSettings;

@@ -13,12 +13,12 @@ const START: &str = "from vitrina.worker import main\n\nif __name__ == \"__main_
 
 /// A folder of this process alone, which goes with it.
 #[derive(Debug)]
-pub(crate) struct Sdk {
+pub struct Sdk {
     folder: TempDir,
 }
 
 impl Sdk {
-    pub(crate) fn lay_out() -> Result<Self> {
+    pub fn lay_out() -> Result<Self> {
         let unwritable = |error: std::io::Error| {
             Error::fix("python.folder", format!("the Python SDK cannot be laid out: {error}"))
                 .hint("the folder for temporary files, TMPDIR, must have a little room")
@@ -40,7 +40,8 @@ impl Sdk {
         self.path().join("start/vitrina_worker.py")
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// What PYTHONPATH has to name.
+    pub fn path(&self) -> &Path {
         self.folder.path()
     }
 }

@@ -35,6 +35,7 @@ pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod targets;
 pub(crate) mod token;
+pub(crate) mod transform;
 pub(crate) mod up;
 pub(crate) mod validate;
 mod watch;
@@ -82,6 +83,7 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Runner => Box::pin(runner::run(&context)).await,
         Command::Runners => runners::list(&context).await,
         Command::Python => python::list(&context).await,
+        Command::Transform(args) => Box::pin(transform::run(&args, &context)).await,
         Command::Drain(args) => runners::drain(&args, &context).await,
         Command::Up(args) => Box::pin(up::run(&args, &context)).await,
         Command::Migrate => migrate::run(&context).await,

@@ -27,6 +27,8 @@ pub struct Settings {
     pub runner: RunnerSettings,
     /// Where modules are named.
     pub python: Option<PythonSettings>,
+    /// The Python of functions and their tests.
+    pub interpreter: PathBuf,
     pub log: LogSettings,
     pub connections: BTreeMap<String, Connection>,
 }
@@ -153,6 +155,7 @@ pub(super) fn read(values: &Values, problems: &mut Vec<Problem>) -> Option<Setti
     let api = reader.api();
     let runner = reader.runner();
     let python = reader.python();
+    let interpreter = reader.text("python.interpreter", parse::path);
     let log = reader.log();
     let connections = reader.connections();
     Some(Settings {
@@ -161,6 +164,7 @@ pub(super) fn read(values: &Values, problems: &mut Vec<Problem>) -> Option<Setti
         api: api?,
         runner: runner?,
         python: python?,
+        interpreter: interpreter?,
         log: log?,
         connections,
     })

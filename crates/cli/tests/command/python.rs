@@ -5,7 +5,7 @@ use std::process::Command;
 
 use vitrina_testbed::Database;
 
-use super::{Running, Vitrina, vitrina};
+use super::{Running, Vitrina, text, vitrina};
 
 const FILM_SEARCH: &str = include_str!("../../../../examples/cinema/pipelines/python/film_search.yaml");
 
@@ -143,6 +143,49 @@ async fn a_runner_whose_modules_cannot_be_imported_says_why_and_does_not_start()
     let error =
         with_python(vitrina(&["runner"]), &db).variable("VITRINA_PYTHON_MODULES", "../evil").refuses(2);
     assert!(error.contains("is no module"), "{error}");
+}
+
+#[tokio::test]
+async fn a_function_is_written_with_its_test_registered_by_the_lines_it_says_and_run() {
+    let db = Database::fresh().await;
+    db.execute("create schema content; create table content.film (id int primary key, title text); insert into content.film values (1, ' Solo ')").await;
+    let project = tempfile::tempdir().unwrap();
+    let typed = |arguments: &[&str]| {
+        let command = vitrina(arguments).within(project.path()).variable("VITRINA_DATABASE_URL", db.url());
+        command
+            .variable("VITRINA_CONNECTIONS_CINEMA_URL", db.url())
+            .variable("VITRINA_PYTHON_INTERPRETER", vitrina_testbed::python().display().to_string())
+    };
+    assert!(typed(&["transform", "test"]).refuses(2).contains("`vitrina transform new NAME`"));
+    let output = typed(&["transform", "new", "film_title"]).output();
+    let (wrote, said) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(wrote.lines().count(), 3, "{wrote}{said}");
+    assert!(typed(&["transform", "new", "film_title"]).refuses(2).contains("film_title.py is there already"));
+    for name in ["Film", "class", "../evil"] {
+        typed(&["transform", "new", name]).ends(2);
+    }
+    let tested = typed(&["transform", "test"]).ends(0);
+    assert!(tested.contains("3 passed"), "{tested}");
+    let tested =
+        typed(&["transform", "test", "functions/tests/film_title_test.py", "--", "-k", "trimmed"]).ends(0);
+    assert!(tested.contains("1 passed"), "{tested}");
+
+    let lines: Vec<&str> = said.lines().skip_while(|line| !line.contains("[python]")).take(3).collect();
+    std::fs::write(project.path().join("vitrina.toml"), lines.join("\n")).unwrap();
+    let task = said.lines().find(|line| line.contains("task_type")).unwrap();
+    let pipeline = format!(
+        "targets: [{{name: analytics.film, key: [id], create_if_missing: true}}]\npipelines:\n- name: films\n  source_connection: cinema\n  target_table: analytics.film\n  tasks:\n  - {{ order_index: 1, task_type: SQL, body: \"select id, title from content.film\" }}\n{task}\n"
+    );
+    std::fs::write(project.path().join("films.yaml"), pipeline).unwrap();
+    let mut up = typed(&["up", "--listen", "127.0.0.1:0"]).start();
+    let api = format!("http://{}", up.is_up());
+    let ask = |arguments: &[&str]| typed(arguments).variable("VITRINA_API_URL", &api);
+    ask(&["apply", "films.yaml", "--yes"]).ends(0);
+    ask(&["run", "films", "--watch", "--timeout", "60s"]).ends(0);
+    assert_eq!(db.value::<String>("select title from analytics.film").await, "Solo");
+    let test = project.path().join("functions/tests/film_title_test.py");
+    std::fs::write(test, "def test_fails():\n    assert False\n").unwrap();
+    assert!(typed(&["transform", "test"]).ends(1).contains("1 failed"));
 }
 
 #[test]
