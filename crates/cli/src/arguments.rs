@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    audit, backfill, changelog, completions, config, conn, delete, demo, differences, doctor, export, index,
-    init, logs, mart, plan, preview, reconcile, reconciles, rejects, resume, roles, run, runners, runs,
-    serve, state, status, targets, token, transform, up, validate,
+    audit, backfill, changelog, completions, config, conn, delete, demo, differences, doctor, export, health,
+    index, init, logs, mart, migrate, plan, preview, python, reconcile, reconciles, rejects, resume, roles,
+    run, runner, runners, runs, serve, state, status, targets, token, transform, up, validate,
 };
 use crate::output::Format;
 
@@ -49,10 +49,13 @@ pub(crate) enum Command {
     /// Check pipelines or files: the query, the mart, and how changes will be followed
     Validate(validate::Args),
     /// What applying files would change
+    #[command(after_help = plan::PLAN_EXAMPLES)]
     Plan(plan::Args),
     /// Apply files: exactly what their plan says, all of it or nothing
+    #[command(after_help = plan::APPLY_EXAMPLES)]
     Apply(plan::Apply),
     /// What differs between files and what is configured, line by line
+    #[command(after_help = plan::DIFF_EXAMPLES)]
     Diff(plan::Args),
     /// All that is configured, as files would say it
     Export(export::Args),
@@ -75,34 +78,45 @@ pub(crate) enum Command {
     /// Read rows again by their keys; the checkpoint stays where it is
     Backfill(backfill::Args),
     /// Stop a pipeline after the batch under way; resume goes on from there
+    #[command(after_help = status::PAUSE_EXAMPLES)]
     Pause(status::Pipeline),
     /// Let a paused pipeline go on
     Resume(resume::Args),
     /// End the active run, or set a paused or failed pipeline back to IDLE
+    #[command(after_help = status::CANCEL_EXAMPLES)]
     Cancel(status::Pipeline),
     /// Let a pipeline run again
+    #[command(after_help = status::ENABLE_EXAMPLES)]
     Enable(status::Pipeline),
     /// Let a pipeline run no more
+    #[command(after_help = status::DISABLE_EXAMPLES)]
     Disable(status::Pipeline),
     /// Delete a pipeline with its history; what it has written stays
     Delete(delete::Args),
     /// Serve the API
     Serve(serve::Args),
     /// Execute pipelines
+    #[command(after_help = runner::EXAMPLES)]
     Runner,
     /// Who executes pipelines
+    #[command(after_help = runners::LIST_EXAMPLES)]
     Runners,
     /// Python functions of one's own: write one with its test, run the tests
     Transform(transform::Args),
     /// The Python functions that runners have registered
+    #[command(after_help = python::EXAMPLES)]
     Python,
     /// Ask a runner to hand its pipelines back and stop; others go on with them
+    #[command(after_help = runners::DRAIN_EXAMPLES)]
     Drain(runners::Drain),
     /// Migrate, then serve the API and execute pipelines in one process
+    #[command(after_help = up::EXAMPLES)]
     Up(up::Args),
     /// Bring the meta-store's schema up to this release
+    #[command(after_help = migrate::EXAMPLES)]
     Migrate,
     /// Is the API healthy? Exits with 0 or 4
+    #[command(after_help = health::EXAMPLES)]
     Health,
     /// The servers that pipelines read from and write to: list and test them
     Conn(conn::Args),

@@ -13,7 +13,15 @@ use crate::exit::Exit;
 
 use super::watch::{self, Asked};
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina backfill film_dim 7a1f… 8b2e… --watch                 these rows, by their key
+  vitrina backfill order_lines '[\"17\", \"2\"]'                    where the key has several columns
+  vitrina backfill film_dim --keys-file keys.txt                a key a line; - is stdin
+  vitrina backfill film_dim --from 2024-05-01 --to 2024-06-01   what changed in May";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name or id
     pipeline: String,

@@ -14,7 +14,15 @@ use crate::exit::Exit;
 use crate::output::{self, grouped};
 use crate::services;
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina changelog install ugc.ratings --key film_id           the SQL, for its owner to look at
+  vitrina changelog install ugc.ratings --key film_id --apply   execute it
+  vitrina changelog status                                      what is logged, and who follows it
+  vitrina changelog remove ugc.ratings --key film_id --apply";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,

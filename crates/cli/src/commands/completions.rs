@@ -7,7 +7,14 @@ use crate::arguments::Arguments;
 use crate::exit::Exit;
 use crate::output;
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina completions bash > /etc/bash_completion.d/vitrina
+  vitrina completions zsh > ~/.zfunc/_vitrina
+  vitrina completions fish > ~/.config/fish/completions/vitrina.fish";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     shell: Shell,
 }

@@ -8,7 +8,13 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::output;
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina config show --origin                 every setting, and who has set it
+  vitrina config schema > config.schema.json   for editors of YAML files";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,

@@ -8,7 +8,13 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::output;
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina conn list
+  vitrina conn test cinema   reached? missing grants as SQL to copy";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,

@@ -11,7 +11,14 @@ use crate::output::{self, Format, shell_word};
 
 use super::reconcile::text;
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina differences film_dim                  of its newest comparison by rows
+  vitrina differences film_dim --kind missing   only rows that the target lacks
+  vitrina differences film_dim --download csv > differences.csv";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The id of a reconcile, or a pipeline, whose last verdict is meant
     #[arg(value_name = "RECONCILE|PIPELINE")]

@@ -19,7 +19,13 @@ use crate::services;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina doctor   before the first start, and whenever something does not work
+  vitrina doctor -o ndjson | jq 'select(.verdict == \"fail\")'";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

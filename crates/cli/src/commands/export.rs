@@ -11,7 +11,14 @@ use crate::exit::Exit;
 use crate::files::{file_name, yaml};
 use crate::output::{self, Format};
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina export > all.yaml       targets and pipelines as one file
+  vitrina export film_dim         one pipeline with its target
+  vitrina export --to pipelines   a file for each pipeline";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Only these pipelines, with the targets they write to
     #[arg(value_name = "PIPELINE")]

@@ -5,6 +5,11 @@ use anyhow::Result;
 use crate::context::Context;
 use crate::exit::Exit;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  vitrina health           for probes of containers
+  vitrina health -o json   with sources and runners";
+
 pub(crate) async fn run(context: &Context) -> Result<Exit> {
     let client = context.client()?;
     let health = client.health().await?;

@@ -9,7 +9,13 @@ use crate::output::{self, shell_word};
 
 use super::watch::{self, Asked};
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina index rollback es:film_dim                 say what would be done
+  vitrina index rollback es:film_dim --yes --watch   do it";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     verb: Verb,

@@ -9,7 +9,14 @@ use crate::exit::Exit;
 use crate::output::{self, Format, one_line, time};
 use crate::shutdown::Shutdown;
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina logs film_dim      its newest run
+  vitrina logs film_dim -f   follow it to its end
+  vitrina logs film_dim -o ndjson | jq 'select(.level == \"error\")'";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// A pipeline, whose newest run is meant, or the id of a run
     #[arg(value_name = "PIPELINE|RUN")]

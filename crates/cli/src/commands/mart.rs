@@ -10,7 +10,13 @@ use crate::exit::Exit;
 use crate::look::Viewed;
 use crate::output::{self, shell_word};
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina mart film_dim           the SQL that its mart lacks
+  vitrina mart film_dim --apply   execute it";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name or id
     pipeline: String,

@@ -7,6 +7,10 @@ use vitrina_store::{Error, SchemaState, Store};
 use crate::context::Context;
 use crate::exit::{self, Exit};
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  vitrina migrate   as the owner of the database; repeatable";
+
 pub(crate) async fn run(context: &Context) -> Result<Exit> {
     let store = Store::connect(&context.database_url()?, "vitrina-migrate", 2).await?;
     let schema = bring_up_to_date(&store).await?;

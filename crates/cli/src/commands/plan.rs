@@ -15,6 +15,23 @@ use crate::output;
 
 use super::validate;
 
+pub(crate) const PLAN_EXAMPLES: &str = "\
+Examples:
+  vitrina plan pipelines/                         and the hash of this plan
+  vitrina plan pipelines/ --prune                 what files do not name would be deleted
+  vitrina plan pipelines/ --exit-code || notify   3 where something would change";
+
+pub(crate) const DIFF_EXAMPLES: &str = "\
+Examples:
+  vitrina diff pipelines/   every line that differs
+  vitrina diff film_dim.yaml --exit-code";
+
+pub(crate) const APPLY_EXAMPLES: &str = "\
+Examples:
+  vitrina apply pipelines/                     show the plan, and ask
+  vitrina apply pipelines/ --yes               do not ask
+  vitrina apply pipelines/ --plan-hash 5f1c…   exactly the plan that was looked at, or nothing";
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Paths {
     /// YAML files, or directories that hold them

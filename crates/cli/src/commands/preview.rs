@@ -10,7 +10,13 @@ use crate::exit::Exit;
 use crate::files::Files;
 use crate::output::{self, one_line};
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina preview film_dim               the first rows of its query
+  vitrina preview films.yaml --limit 3   of a file that is not applied yet";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name or id of a pipeline, or a YAML file with one
     #[arg(value_name = "PIPELINE|FILE")]

@@ -7,10 +7,14 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::output;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  vitrina python   names, docs and versions of the code";
+
 pub(crate) async fn list(context: &Context) -> Result<Exit> {
     let tasks = context.client()?.python_tasks().await?;
     context.output.show(&tasks.document, || match tasks.known.items.as_slice() {
-        [] => "no runner has registered a Python function; docs/python.md tells how\n".to_owned(),
+        [] => "no runner has registered a Python function; docs/python.md tells how".to_owned(),
         tasks => {
             let header = ["function", "kind", "runner", "version", "about"];
             output::yielding(header, tasks.iter().map(row), &["about", "version", "runner"])

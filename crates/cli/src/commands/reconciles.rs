@@ -8,7 +8,14 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, grouped, seconds, time};
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina reconciles                  of all pipelines, newest first
+  vitrina reconciles film_dim --limit 5
+  vitrina reconciles --cancel 0192…   end one that is under way";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name or id; those of all pipelines if there is none
     pipeline: Option<String>,

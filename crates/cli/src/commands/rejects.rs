@@ -12,7 +12,15 @@ use crate::output::{self, Format, fitting, grouped, one_line, shell_word, time};
 use super::reconcile::text::key_text;
 use super::watch::{self, Asked};
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina rejects film_dim                                    refused rows, by reason
+  vitrina rejects film_dim --retry --watch                    read them again
+  vitrina rejects film_dim --acknowledge --code row.check     they stay out, and stop no run
+  vitrina rejects film_dim --discard                          forget them";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name or id
     pipeline: String,

@@ -6,7 +6,13 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::roles::{Grants, Passwords};
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina roles > roles.sql   for an administrator, who runs it in psql
+  vitrina roles --database shop --schemas sales,stock --marts analytics";
+
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Database of the meta-store, the marts and the sources
     #[arg(long, default_value = "cinema")]

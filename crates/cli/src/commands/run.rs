@@ -9,7 +9,15 @@ use crate::exit::Exit;
 
 use super::watch::{self, Asked};
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina run film_dim --watch              stay until it has ended; its result is the exit code
+  vitrina run film_dim --mode full          load everything, whatever its own mode is
+  vitrina run film_dim --checkpoint reset   its query has changed: read all of it again
+  vitrina run film_dim --watch --timeout 10m || alert";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name or id
     pipeline: String,

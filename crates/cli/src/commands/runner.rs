@@ -8,6 +8,11 @@ use crate::logging;
 use crate::services::{Services, start_python};
 use crate::shutdown::Shutdown;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  vitrina runner
+  VITRINA_RUNNER_NAME=runner-2 VITRINA_RUNNER_MAX_CONCURRENT=8 vitrina runner   beside others";
+
 pub(crate) async fn run(context: &Context) -> Result<Exit> {
     let settings = context.settings()?;
     let telling = logging::start(&settings.log);

@@ -12,6 +12,16 @@ use crate::shutdown::Shutdown;
 
 use super::watch;
 
+pub(crate) const DRAIN_EXAMPLES: &str = "\
+Examples:
+  vitrina drain runner-1 --watch   and stay until it has stopped
+  vitrina runners                  lists them";
+
+pub(crate) const LIST_EXAMPLES: &str = "\
+Examples:
+  vitrina runners   who is alive, and how busy
+  vitrina runners -o ndjson | jq -r 'select(.alive | not).name'";
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Drain {
     /// Its name, as `vitrina runners` shows it

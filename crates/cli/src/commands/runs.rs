@@ -7,7 +7,13 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, grouped, seconds, time};
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina runs film_dim
+  vitrina runs film_dim --limit 100 -o ndjson | jq .duration_ms";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name or id
     pipeline: String,

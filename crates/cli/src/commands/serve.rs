@@ -9,7 +9,13 @@ use crate::logging;
 use crate::services::Services;
 use crate::shutdown::Shutdown;
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina serve                         runners are processes of their own then
+  vitrina serve --listen 0.0.0.0:8080   for others, with VITRINA_ADMIN_TOKEN set";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// IP address and port to listen on, instead of api.listen
     #[arg(long, value_name = "ADDRESS")]

@@ -8,7 +8,15 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, fitting, grouped, one_line, shell_word, time};
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina state film_dim                      how far it has come
+  vitrina state film_dim --history            and how it came there
+  vitrina state film_dim --reset              what reading all of it again would cost
+  vitrina state film_dim --restore 12 --yes   go on from a version of the history";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name or id
     pipeline: String,

@@ -10,7 +10,15 @@ use crate::output::{self, grouped, time};
 
 use super::live::{self, Line, View};
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina status            all pipelines
+  vitrina status film_dim   one of them, with its last error
+  vitrina status --watch    stay, and see what changes
+  vitrina status -o ndjson | jq -r 'select(.status == \"FAILED\").name'";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name or id; all pipelines if there is none
     pipeline: Option<String>,
@@ -18,6 +26,23 @@ pub(crate) struct Args {
     #[arg(short, long)]
     watch: bool,
 }
+
+pub(crate) const PAUSE_EXAMPLES: &str = "\
+Examples:
+  vitrina pause film_dim    after the batch under way
+  vitrina resume film_dim   goes on from there";
+
+pub(crate) const CANCEL_EXAMPLES: &str = "\
+Examples:
+  vitrina cancel film_dim   what was committed stays; the next run goes on from it";
+
+pub(crate) const ENABLE_EXAMPLES: &str = "\
+Examples:
+  vitrina enable film_dim   its schedule counts again";
+
+pub(crate) const DISABLE_EXAMPLES: &str = "\
+Examples:
+  vitrina disable film_dim   neither its schedule nor anybody runs it";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pipeline {

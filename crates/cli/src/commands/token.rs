@@ -14,7 +14,15 @@ use crate::output::{self, time};
 
 use super::watch::timeout;
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina token create grafana --role viewer   prints it, this once
+  vitrina token create ci --role admin --expires-in 720h
+  vitrina token list
+  vitrina token revoke grafana";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,

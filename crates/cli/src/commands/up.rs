@@ -11,6 +11,11 @@ use crate::shutdown::Shutdown;
 use super::migrate::bring_up_to_date;
 pub(crate) use super::serve::Args;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  vitrina up   everything in one process
+  vitrina up --listen 127.0.0.1:9000";
+
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let settings = context.config(args.flags())?.settings;
     let telling = logging::start(&settings.log);

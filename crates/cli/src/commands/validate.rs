@@ -12,7 +12,13 @@ use crate::exit::Exit;
 use crate::files::Files;
 use crate::output;
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina validate film_dim     a pipeline that is applied
+  vitrina validate pipelines/   files, before they are";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name or id of a pipeline, or YAML files and directories
     #[arg(required = true, value_name = "PIPELINE|PATH")]

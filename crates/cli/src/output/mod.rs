@@ -15,14 +15,11 @@ pub(crate) use table::{fitting, table, wide_table, yielding};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Format {
-    /// For people
     #[default]
     Table,
-    /// The document of the API
     Json,
-    /// One line of JSON for each item of a list
+    // A line of JSON for each item of a list. No help of its own: that would make the help of every command a long one.
     Ndjson,
-    /// The same document as YAML
     Yaml,
 }
 

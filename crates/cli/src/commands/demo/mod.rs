@@ -17,10 +17,17 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::Format;
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina demo                        until Ctrl-C, with the web UI
+  vitrina demo --once --films 20000   prove it and stop
+  vitrina demo --clean                remove what it has left";
+
 /// Needs a Postgres installation and no configuration: it reads none. Where there is a python3, one pipeline goes through a
 /// Python function. Where ELASTICSEARCH_URL or OPENSEARCH_URL names a
 /// search server, it fills three indexes as well.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -9,7 +9,13 @@ use clap::Subcommand;
 use crate::context::Context;
 use crate::exit::Exit;
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina transform new film_slug   functions/film_slug.py with its test
+  vitrina transform test";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
