@@ -50,7 +50,7 @@ impl Table {
     }
 }
 
-/// All that can be queried, but for partitions, whose rows come with their table.
+/// All that can be queried, but for partitions, whose rows come with their table, and what extensions have brought.
 pub(super) async fn tables(session: &mut PgConnection) -> Result<Vec<Table>> {
     let relations = relations(session).await?;
     let ids: Vec<i64> = relations.iter().map(|relation| relation.id).collect();
@@ -93,6 +93,8 @@ async fn relations(session: &mut PgConnection) -> sqlx::Result<Vec<Relation>> {
                  from pg_class c join pg_namespace n on n.oid = c.relnamespace
                 where c.relkind in ('r', 'p', 'v', 'm', 'f') and not c.relispartition and c.relpersistence <> 't'
                   and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
+                  and not exists (select from pg_depend d
+                                   where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e')
                 order by n.nspname, c.relname";
     sqlx::query_as(sql).fetch_all(session).await
 }
