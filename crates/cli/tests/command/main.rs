@@ -1,6 +1,7 @@
 //! The real binary, as a person or a script meets it: what it prints, and with which code it ends.
 #![expect(clippy::unwrap_used, reason = "verbs of tests may fail as loudly as tests")]
 
+mod book;
 mod changelog;
 mod clocks;
 mod demo;
