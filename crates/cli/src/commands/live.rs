@@ -82,8 +82,8 @@ async fn something_happened(events: &mut Events) -> Result<Stream> {
 struct Screen {
     format: Format,
     redraws: bool,
-    /// Lines that were drawn last.
-    drawn: usize,
+    /// What was drawn last.
+    drawn: String,
     /// What was told of each pipeline.
     told: HashMap<String, String>,
 }
@@ -91,7 +91,7 @@ struct Screen {
 impl Screen {
     fn new(format: Format) -> Self {
         let redraws = format == Format::Table && io::stdout().is_terminal();
-        Self { format, redraws, drawn: 0, told: HashMap::new() }
+        Self { format, redraws, drawn: String::new(), told: HashMap::new() }
     }
 
     fn show(&mut self, view: View) {
@@ -110,10 +110,17 @@ impl Screen {
         if shown.len() < all.len() {
             shown.push("…");
         }
-        let back = if self.drawn > 0 { format!("\x1b[{}A\r\x1b[J", self.drawn) } else { String::new() };
+        let shown = shown.join("\n");
+        if shown == self.drawn {
+            return;
+        }
+        let back = match self.drawn.lines().count() {
+            0 => String::new(),
+            lines => format!("\x1b[{lines}A\r\x1b[J"),
+        };
         let mut stdout = io::stdout().lock();
-        let _ = writeln!(stdout, "{back}{}", shown.join("\n")).and_then(|()| stdout.flush());
-        self.drawn = shown.len();
+        let _ = writeln!(stdout, "{back}{shown}").and_then(|()| stdout.flush());
+        self.drawn = shown;
     }
 
     fn tell(&mut self, view: View) {

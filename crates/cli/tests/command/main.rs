@@ -126,6 +126,11 @@ struct Running {
 }
 
 impl Running {
+    fn of(mut command: Command) -> Self {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self { child, directory: tempfile::tempdir().unwrap() }
+    }
+
     /// Types a command where it runs.
     fn shell(&self, command: &str) -> Output {
         let mut shell = Command::new("sh");

@@ -1,11 +1,12 @@
 //! A stand put together step by step, as `make up` does it, and the commands that operate it.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 use sqlx::{Connection, PgConnection};
 
-use super::{Vitrina, address, place, stand_variables, vitrina};
+use super::{Running, Vitrina, address, forget_settings, place, stand_variables, vitrina};
 
 pub(super) struct Stand {
     variables: Vec<(String, String)>,
@@ -86,6 +87,7 @@ async fn a_stand_of_single_steps_is_operated_from_the_command_line() {
     a_watched_run_can_be_left(&stand, ask).await;
     a_status_is_watched(&stand, ask).await;
     a_list_fits_its_terminal(&api);
+    a_status_is_drawn_in_place(ask, &api);
     a_failed_run_ends_with_its_reason(&stand, ask).await;
     a_schedule_is_shown_and_kept(&stand, ask).await;
     a_runner_is_drained(&stand, ask);
@@ -183,12 +185,27 @@ async fn a_status_is_watched(stand: &Stand, ask: impl Fn(&[&str]) -> Vitrina) {
 }
 
 /// `script` of bsdutils gives it one of sixty columns.
+fn on_terminal(command: &str, api: &str) -> Command {
+    let binary = assert_cmd::cargo::cargo_bin!("vitrina").display().to_string();
+    let typed = format!("stty cols 60 rows 20; VITRINA_API_URL=http://{api} {binary} {command}");
+    let mut script = Command::new("script");
+    forget_settings(&mut script);
+    script.args(["-qec", &typed, "/dev/null"]).stdin(Stdio::null());
+    script
+}
+
+fn a_status_is_drawn_in_place(ask: impl Fn(&[&str]) -> Vitrina, api: &str) {
+    let mut watching = Running::of(on_terminal("status --watch", api));
+    watching.prints_until("film_rating_agg_full");
+    ask(&["disable", "film_dim_full"]).ends(0);
+    // Three lines up: the header and two pipelines are written over.
+    watching.prints_until("\u{1b}[3A");
+    ask(&["enable", "film_dim_full"]).ends(0);
+}
+
 fn a_list_fits_its_terminal(api: &str) {
     let on_terminal = |command: &str| {
-        let binary = assert_cmd::cargo::cargo_bin!("vitrina").display().to_string();
-        let typed = format!("stty cols 60 rows 20; VITRINA_API_URL=http://{api} {binary} {command}");
-        let output =
-            std::process::Command::new("script").args(["-qec", &typed, "/dev/null"]).output().unwrap();
+        let output = on_terminal(command, api).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     let list = on_terminal("status");

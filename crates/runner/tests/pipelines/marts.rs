@@ -2,6 +2,7 @@
 
 use rstest::rstest;
 use serde_json::json;
+use vitrina_testbed::eventually;
 
 use crate::stage::Stage;
 
@@ -101,6 +102,24 @@ async fn a_mart_that_does_not_exist_is_created_from_the_query_where_its_target_s
          written_at timestamp with time zone"
     );
     assert_eq!(stage.succeed(id).await.rows_unchanged, 10);
+}
+
+#[tokio::test]
+async fn the_first_mart_of_a_schema_brings_it_along_though_another_makes_it_at_the_same_time() {
+    let stage = Stage::with_films(10).await;
+    let targets = "drop schema analytics cascade;
+                   insert into etl.etl_targets (name, key, create_if_missing) values ('analytics.one', '{id}', true)";
+    stage.db.execute(targets).await;
+    let other = stage.db.client().await;
+    other.batch_execute("begin; create schema analytics").await.unwrap();
+    let id = stage.pipeline(json!({"target_table": "analytics.one"})).await;
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    let commit = async {
+        eventually("the run waits", async || (stage.db.value::<i64>(waiting).await > 0).then_some(())).await;
+        other.batch_execute("commit").await.unwrap();
+    };
+    let (run, ()) = tokio::join!(stage.succeed(id), commit);
+    assert_eq!(run.rows_written, 10);
 }
 
 #[tokio::test]
