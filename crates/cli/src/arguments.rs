@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::commands::{
     audit, backfill, changelog, completions, config, conn, delete, demo, differences, doctor, export, health,
     index, init, logs, mart, migrate, plan, preview, python, reconcile, reconciles, rejects, resume, roles,
-    run, runner, runners, runs, serve, state, status, targets, token, transform, up, validate,
+    row, run, runner, runners, runs, serve, state, status, targets, token, transform, up, validate,
 };
 use crate::output::Format;
 
@@ -73,6 +73,8 @@ pub(crate) enum Command {
     Reconciles(reconciles::Args),
     /// The rows that a comparison has found to differ
     Differences(differences::Args),
+    /// Where did a row go? Looked for by its key at source and target, among rejects and differences
+    Row(row::Args),
     /// Rows of a pipeline that were refused: see them, let them pass, read them again, forget them
     Rejects(rejects::Args),
     /// Read rows again by their keys; the checkpoint stays where it is

@@ -16,6 +16,7 @@ mod python_tasks;
 mod reconciles;
 mod rejects;
 mod requests;
+mod rows;
 mod runners;
 mod runs;
 mod schedules;
@@ -47,6 +48,7 @@ pub use reconciles::{
 };
 pub use rejects::{RejectChoice, RejectCursor, RejectGroup, RejectRecord};
 pub use requests::{Request, RequestRecord, TakenRequest};
+pub use rows::{RowBackfill, Writing};
 pub use runners::RunnerRecord;
 pub use runs::{AttemptRecord, BatchRecord, RunChoice, RunCursor, RunFigures, RunRecord, StateRecord};
 pub use steps::{RunRequest, StepDone, Trigger};

@@ -46,6 +46,11 @@ async fn a_mart_is_compared_repaired_and_proved_in_a_browser() {
 }
 
 #[tokio::test]
+async fn a_row_is_found_by_its_key_in_a_browser() {
+    play("row.spec.ts").await;
+}
+
+#[tokio::test]
 async fn an_installation_shows_its_parts_in_a_browser() {
     play("system.spec.ts").await;
 }

@@ -37,6 +37,8 @@ export type Rejects = Schemas['Rejects'];
 export type Repair = Schemas['Repair'];
 export type RepairAccepted = Schemas['RepairAccepted'];
 export type RetryAccepted = Schemas['RetryAccepted'];
+export type Row = Schemas['Row'];
+export type RowLook = Schemas['RowLook'];
 export type Run = Schemas['Run'];
 export type RunAccepted = Schemas['RunAccepted'];
 export type RunDetail = Schemas['RunDetail'];
@@ -98,6 +100,8 @@ export const validate = (config: PipelineConfig, signal?: AbortSignal) =>
 export const preview = (config: PipelineConfig) =>
   call<Preview>('POST', '/preview', { query: { limit: 20 }, body: { pipeline: config } });
 export const plan = (config: PipelineConfig) => call<Plan>('POST', '/plan', { body: { pipelines: [config] } });
+
+export const findRow = (name: string, key: string) => call<Row>('GET', `${of(name)}/row`, { query: { key } });
 
 export const runs = (query: { status?: string; limit?: number; cursor?: string } = {}) =>
   call<Page<Run>>('GET', '/runs', { query });

@@ -39,7 +39,10 @@ class Notices {
 
 /** An error as people read it. */
 export function words(error: unknown): { text: string; hint: string | null } {
-  if (error instanceof Problem) return { text: error.message, hint: error.hint ?? error.faults[0]?.hint ?? null };
+  if (error instanceof Problem) {
+    const text = [error.message, ...error.faults.map((fault) => fault.detail)].join('\n');
+    return { text, hint: error.hint ?? error.faults[0]?.hint ?? null };
+  }
   if (error instanceof Unreachable) return { text: t('error.unreachable'), hint: t('error.unreachable_hint') };
   return { text: error instanceof Error ? error.message : String(error), hint: null };
 }

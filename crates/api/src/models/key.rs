@@ -20,6 +20,11 @@ impl Key {
     pub(crate) fn columns(&self) -> usize {
         self.0.len()
     }
+
+    /// Its values where none is NULL.
+    pub(crate) fn texts(self) -> Option<Vec<String>> {
+        self.0.into_iter().collect()
+    }
 }
 
 impl PartialSchema for Key {

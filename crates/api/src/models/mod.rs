@@ -9,6 +9,7 @@ mod plan;
 mod preview;
 mod reconcile;
 mod reject;
+mod row;
 mod run;
 mod state;
 mod system;
@@ -30,7 +31,11 @@ pub(crate) use preview::{Preview, PreviewQuestion};
 pub(crate) use reconcile::{
     DeleteLimit, Difference, LastReconcile, Reconcile, ReconcileOrder, Repair, RepairAccepted, Standing,
 };
-pub(crate) use reject::{RejectOrder, Rejects, RejectsChanged, RetryAccepted};
+pub(crate) use reject::{Reject, RejectOrder, Rejects, RejectsChanged, RetryAccepted};
+pub(crate) use row::{
+    LastWrite, MarkedBy, Row, RowBackfill, RowColumn, RowLook, RowProblem, RowReconcile, RowState,
+    WriteUnknown,
+};
 pub(crate) use run::{Batch, LogLine, Reason, Run, RunAccepted, RunDetail, RunMetrics, RunOrder};
 pub(crate) use state::{
     CheckpointVersion, NewPosition, PipelineState, StateAnswer, StateEdit, StateForecast,

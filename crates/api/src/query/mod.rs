@@ -3,6 +3,7 @@
 
 mod differences;
 mod pages;
+mod rows;
 
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ pub(crate) use pages::{
     Followed, Limit, NumberedSlice, PipelineSlice, ReconcileSlice, RejectSlice, RunSlice, cursor_text,
     pipeline_cursor, run_cursor,
 };
+pub(crate) use rows::RowKey;
 
 #[derive(Debug)]
 pub(crate) struct Params<T>(pub(crate) T);

@@ -15,6 +15,7 @@ mod preview;
 mod reconciles;
 mod rejects;
 mod requests;
+mod rows;
 mod runs;
 pub(crate) mod schema;
 mod state;
@@ -53,6 +54,7 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Operator, routes!(pipelines::validate)))   // POST   /validate
         .routes(needs(Operator, routes!(preview::of_saved)))     // POST   /pipelines/{p}/preview?limit=
         .routes(needs(Operator, routes!(preview::of_unsaved)))   // POST   /preview?limit=
+        .routes(needs(Operator, routes!(rows::find)))            // GET    /pipelines/{p}/row?key=
         .routes(needs(Operator, routes!(requests::enable)))      // POST   /pipelines/{p}/enable
         .routes(needs(Operator, routes!(requests::disable)))     // POST   /pipelines/{p}/disable
         .routes(needs(Operator, routes!(requests::run)))         // POST   /pipelines/{p}/run

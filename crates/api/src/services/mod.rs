@@ -14,6 +14,7 @@ pub(crate) mod preview;
 pub(crate) mod reconciles;
 pub(crate) mod rejects;
 pub(crate) mod requests;
+pub(crate) mod rows;
 mod rules;
 pub(crate) mod runs;
 pub(crate) mod state;

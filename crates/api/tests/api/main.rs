@@ -20,6 +20,7 @@ mod preview;
 mod reconciles;
 mod rejects;
 mod requests;
+mod rows;
 mod runs;
 mod start;
 mod state;

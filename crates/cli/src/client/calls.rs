@@ -117,6 +117,10 @@ impl Client {
         }
     }
 
+    pub(crate) async fn row(&self, pipeline: &str, key: &str) -> Result<Answer<Row>> {
+        self.ask(self.about(Method::GET, pipeline, &["row"])?.query(&[("key", key)])).await
+    }
+
     pub(crate) async fn rejects(
         &self,
         pipeline: &str,

@@ -114,6 +114,71 @@ pub(crate) struct ConnectionTest {
     pub(crate) tried: Option<String>,
 }
 
+/// Where a row is, and what is known of its way there.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) key: Vec<String>,
+    pub(crate) look: Option<RowLook>,
+    pub(crate) problem: Option<RowProblem>,
+    pub(crate) reject: Option<RowReject>,
+    pub(crate) last_write: LastWrite,
+    pub(crate) backfill: Option<RowBackfill>,
+    pub(crate) reconcile: Option<RowReconcile>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RowLook {
+    pub(crate) state: String,
+    pub(crate) fits: bool,
+    pub(crate) in_flight: Option<bool>,
+    pub(crate) columns: Vec<RowColumn>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RowColumn {
+    pub(crate) name: String,
+    pub(crate) source: Option<String>,
+    pub(crate) target: Option<String>,
+    pub(crate) differs: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RowProblem {
+    pub(crate) detail: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RowReject {
+    pub(crate) code: String,
+    pub(crate) message: String,
+    pub(crate) run_id: Uuid,
+    pub(crate) rejected_at: Timestamp,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct LastWrite {
+    pub(crate) at: Option<Timestamp>,
+    pub(crate) pipeline: Option<String>,
+    pub(crate) run_id: Option<Uuid>,
+    pub(crate) batch_id: Option<i64>,
+    pub(crate) unknown: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RowBackfill {
+    pub(crate) run_id: Uuid,
+    pub(crate) status: String,
+    pub(crate) finished_at: Timestamp,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RowReconcile {
+    pub(crate) id: Uuid,
+    pub(crate) finished_at: Timestamp,
+    pub(crate) listed: Option<bool>,
+    pub(crate) difference: Option<vitrina_core::Difference>,
+}
+
 /// A page of rejects, and all reasons there are.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Rejects {

@@ -62,6 +62,7 @@ pub(crate) struct Problem {
 pub(crate) struct ProblemPart {
     pub(crate) pointer: String,
     pub(crate) detail: String,
+    hint: Option<String>,
 }
 
 impl Problem {
@@ -84,6 +85,7 @@ impl fmt::Display for Problem {
             _ if self.code == "connection.not_found" => Some("`vitrina conn list` lists them"),
             _ if self.code == "reconcile.not_found" => Some("`vitrina reconciles` lists them"),
             _ if self.code == "runner.not_found" => Some("`vitrina runners` lists them"),
+            None => self.errors.first().and_then(|part| part.hint.as_deref()),
             hint => hint,
         };
         hint.map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))

@@ -82,7 +82,7 @@ fn read(file: &Path) -> std::io::Result<String> {
 }
 
 /// What begins like a list is one.
-fn key(text: &str, place: &str) -> Result<Value> {
+pub(super) fn key(text: &str, place: &str) -> Result<Value> {
     if !text.starts_with('[') {
         return Ok(Value::from(text));
     }

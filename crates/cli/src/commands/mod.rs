@@ -26,6 +26,7 @@ pub(crate) mod reconciles;
 pub(crate) mod rejects;
 pub(crate) mod resume;
 pub(crate) mod roles;
+pub(crate) mod row;
 pub(crate) mod run;
 pub(crate) mod runner;
 pub(crate) mod runners;
@@ -72,6 +73,7 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Reconcile(args) => Box::pin(reconcile::run(&args, &context)).await,
         Command::Reconciles(args) => reconciles::run(&args, &context).await,
         Command::Differences(args) => differences::run(&args, &context).await,
+        Command::Row(args) => row::run(&args, &context).await,
         Command::Rejects(args) => rejects::run(&args, &context).await,
         Command::Pause(args) => status::change(&args, "pause", &context).await,
         Command::Resume(args) => resume::run(&args, &context).await,

@@ -103,6 +103,30 @@ async fn refused_rows_are_seen_acknowledged_read_again_and_discarded() {
 }
 
 #[tokio::test]
+async fn a_row_is_found_by_its_key_from_the_command_line() {
+    let stand = Stand::start().await;
+    stand.ask(&["rejects", "films"]).ends(0);
+    stand.ask(&["run", "films", "--watch"]).refuses(1);
+    let output = stand.ask(&["row", "films", "7"]).output();
+    let (shown, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(shown.starts_with("7 is in the source only\nrejected by run "), "{shown}");
+    assert!(shown.contains("row.check") && shown.contains("the target was never compared"), "{shown}");
+    assert_eq!(cells(&shown, "title"), ["title", "a title that is far too long", "null"], "{shown}");
+    assert!(said.contains("`vitrina backfill films 7` reads it again"), "{said}");
+
+    stand.db.execute("update content.film set title = 'short' where id in (7, 9)").await;
+    stand.ask(&["run", "films", "--watch"]).ends(0);
+    let shown = stand.ask(&["row", "films", "[\"07\"]"]).ends(0);
+    assert!(shown.starts_with("7 is in source and target, and equal\n"), "{shown}");
+    assert!(shown.contains("by which run is not known: the target keeps no mark of it"), "{shown}");
+    let document: Value =
+        serde_json::from_str(&stand.ask(&["row", "films", "7", "-o", "json"]).ends(0)).unwrap();
+    assert_eq!((&document["look"]["state"], &document["reject"]), (&"equal".into(), &Value::Null));
+    assert!(stand.ask(&["row", "films", "seven"]).refuses(2).contains("no row can have this key"));
+    stand.end();
+}
+
+#[tokio::test]
 async fn rows_are_read_again_by_keys_from_the_command_line_a_file_and_stdin() {
     let stand = Stand::start().await;
     let mend = "update content.film set title = 'short ' || id; update analytics.film set title = 'stale'";

@@ -6,6 +6,7 @@
 //! behind the checkpoint. A row of the target is what the source had at the checkpoint or later; so whatever differs, is
 //! not among the keys that the next pass will read, and has not moved since, was not written when it should have been.
 
+mod look;
 mod pair;
 mod pending;
 mod stream;
@@ -24,7 +25,9 @@ use vitrina_core::{
 };
 
 use crate::{Connections, sinks, sources};
-pub use pair::{Differing, Key, Pair, Row};
+pub(crate) use look::no_key;
+pub use look::{Looked, LookedColumn, look};
+pub use pair::{Differing, Key, Mark, Pair, Row, Seen};
 use pending::{Found, Pending};
 pub(crate) use stream::{Stream, Wanted};
 use suspects::{Now, Suspects};

@@ -1,6 +1,7 @@
 //! A source and a target as they can be compared. What comparing costs depends on both: so they are one thing here.
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use vitrina_core::{Figures, Result, SideFigures};
 
 /// One text a column of the target's key.
@@ -12,6 +13,34 @@ pub struct Row {
     pub key: Key,
     pub source: Option<Vec<Option<String>>>,
     pub target: Option<Vec<Option<String>>>,
+}
+
+/// A row that was looked for.
+#[derive(Debug)]
+pub struct Seen {
+    /// Under its key as the target writes it, whatever was typed.
+    pub row: Row,
+    /// The target's types can hold the source's values, and those are as they would be there.
+    pub fits: bool,
+}
+
+/// What a row of a target tells of its last write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mark {
+    /// The touch column says when, by a clock that is the meta-store's or another one.
+    Touched { at: Timestamp, by_meta_store: bool },
+    /// The version of a document says under which lease.
+    Token(i64),
+}
+
+impl Mark {
+    pub(super) fn touched(&self) -> Option<(Timestamp, bool)> {
+        if let Self::Touched { at, by_meta_store } = self { Some((*at, *by_meta_store)) } else { None }
+    }
+
+    pub(super) fn token(&self) -> Option<i64> {
+        if let Self::Token(token) = self { Some(*token) } else { None }
+    }
 }
 
 /// Keys whose rows may differ.
@@ -48,4 +77,10 @@ pub trait Pair: Send + Sync {
 
     /// The rows of these keys as they are now: the target is read first, the source then.
     async fn rows(&mut self, keys: &[Key]) -> Result<Vec<Row>>;
+
+    /// The row of a key that a person has typed, also where the target could not hold it.
+    async fn row(&mut self, key: &Key) -> Result<Seen>;
+
+    /// What the target's row of a key tells of its last write; nothing where it carries no mark.
+    async fn mark(&mut self, key: &Key) -> Result<Option<Mark>>;
 }

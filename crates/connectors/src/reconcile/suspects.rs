@@ -169,7 +169,7 @@ fn hashed(values: Option<&Vec<Option<String>>>) -> u64 {
 }
 
 /// The meta-store has no text with a NUL in it, and a document may have.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     let shown = match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

@@ -4,6 +4,7 @@
 
 mod forget;
 mod inspect;
+mod row;
 mod test_connection;
 
 use std::sync::Arc;
@@ -98,6 +99,7 @@ async fn put_off(desk: &Desk, taken: &TakenRequest, error: &Error) {
 async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
     match taken.kind.as_str() {
         "inspect" => inspect::answer(desk, &taken.payload).await,
+        "row" => row::answer(desk, &taken.payload).await,
         "test_connection" => test_connection::answer(desk, &taken.payload).await,
         "forget" => forget::answer(desk, &taken.payload).await,
         kind => Err(Error::fix("request.unknown", format!("this runner knows no request {kind:?}"))

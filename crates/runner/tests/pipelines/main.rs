@@ -20,6 +20,7 @@ mod reconcile;
 mod rejects;
 mod remote;
 mod requests;
+mod rows;
 mod run_log;
 mod runners;
 mod sources;

@@ -7,7 +7,7 @@ use vitrina_store::{Request, RequestRecord, RunnerAbilities};
 
 use crate::stage::Stage;
 
-fn request(kind: &'static str, payload: Value) -> Request {
+pub(crate) fn request(kind: &'static str, payload: Value) -> Request {
     Request {
         kind,
         pipeline: None,
@@ -20,7 +20,7 @@ fn request(kind: &'static str, payload: Value) -> Request {
 }
 
 impl Stage {
-    async fn answered(&self, request: &Request) -> RequestRecord {
+    pub(crate) async fn answered(&self, request: &Request) -> RequestRecord {
         let mut wakeups = self.store.wakeups().await.unwrap();
         let id = self.store.ask(request).await.unwrap();
         loop {

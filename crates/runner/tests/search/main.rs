@@ -23,6 +23,7 @@ mod python;
 mod reconciles;
 mod refusals;
 mod rollbacks;
+mod rows;
 mod shelf;
 mod storms;
 mod stress;

@@ -221,7 +221,7 @@ fn agree(truth: State, state: &State) -> State {
 }
 
 /// Data and checkpoint commit together only where the mart lives beside the meta-store.
-async fn is_meta_store(session: &Session, installation: Uuid) -> Result<bool> {
+pub(super) async fn is_meta_store(session: &Session, installation: Uuid) -> Result<bool> {
     let present = "select to_regprocedure('etl.installation_id()') is not null";
     let row = session.client.query_one(present, &[]).await.map_err(|error| session.explain(error))?;
     if !row.get::<_, bool>(0) {

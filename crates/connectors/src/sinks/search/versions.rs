@@ -43,6 +43,11 @@ pub(super) fn rival(found: Option<i64>, ours: i64) -> Rival {
     }
 }
 
+/// The token that a version was drawn with; `None` where the server has numbered it itself.
+pub(super) fn token(version: i64) -> Option<i64> {
+    Some(version >> 32).filter(|token| *token > 0)
+}
+
 /// Versions as they are now, and for documents that are gone the one that the server has told.
 pub(super) fn found(now: &BTreeMap<String, i64>, id: &str, told: Option<i64>) -> Option<i64> {
     now.get(id).copied().or(told)

@@ -113,6 +113,15 @@ pub(super) fn source(mart: &Mart, columns: &[Compared], origin: &Origin<'_>) -> 
     Ok(Side { relation, key: key(mart, &columns), columns, newest_last, refused: Vec::new() })
 }
 
+/// The source's own values, which the mart's types may not be able to hold.
+pub(super) fn as_read(side: &Side, origin: &Origin<'_>) -> Vec<SideColumn> {
+    let plain = |column: &SideColumn| {
+        let value = format!("{}.{}", origin.alias(), identifier(&column.name));
+        SideColumn { form: Form::Text, value, ..column.clone() }
+    };
+    side.columns.iter().map(plain).collect()
+}
+
 /// Values of the one compare with those of the other as they are, by an index as well.
 fn compares(source: Option<u32>, mart: u32) -> bool {
     const INTEGERS: [u32; 3] = [20, 21, 23];

@@ -16,9 +16,11 @@ use tokio_postgres::Row as Answer;
 use vitrina_core::{Error, Figures, Level, Result, SideFigures, TargetName};
 
 use super::create;
+use super::fence::is_meta_store;
 use super::mart::Mart;
 use crate::connection::{End, Session};
-use crate::reconcile::{Differing, Key, Order, Pair, Row, Stream};
+use crate::reconcile::{Differing, Key, Mark, Order, Pair, Row, Seen, Stream, no_key};
+use crate::sql::identifier;
 use columns::Compared;
 use form::{Hashing, VECTORS};
 use origin::Origin;
@@ -49,6 +51,10 @@ struct PostgresPair<'a> {
     left: Left,
     /// Its source can be asked for keys.
     takes_keys: bool,
+    /// When a row was written last, in the mart's own time.
+    touch: Option<String>,
+    /// The mart is beside the meta-store.
+    by_meta_store: bool,
     /// Ranges or buckets that have been read.
     done: u64,
 }
@@ -74,6 +80,7 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
     source.refused.clone_from(&target.refused);
     let vectors = (ask(&session, VECTORS).await?, origin.ask(VECTORS).await?);
     let is_same = text(&vectors.0) == text(&vectors.1);
+    let (touch, by_meta_store) = (touch(&mart, &columns), is_meta_store(&session, order.installation).await?);
     let cursor = order.pipeline.incremental_key.iter();
     let extremes = mart.key.iter().chain(cursor).cloned().collect();
     let left = match target.key[0].form.has_ranges() {
@@ -91,8 +98,19 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
         extremes,
         left,
         takes_keys: Stream::takes_keys(order),
+        touch,
+        by_meta_store,
         done: 0,
     }))
+}
+
+/// The touch column, where it holds moments and the query does not bring it itself.
+fn touch(mart: &Mart, columns: &[Compared]) -> Option<String> {
+    const TIMESTAMPTZ: u32 = 1184;
+    let touch = mart.touch_column.as_ref()?;
+    let is_brought = columns.iter().any(|compared| compared.column.name == *touch);
+    let is_moment = mart.columns.iter().any(|column| column.name == *touch && column.oid == TIMESTAMPTZ);
+    (is_moment && !is_brought).then(|| format!("m.{}", identifier(touch)))
 }
 
 #[async_trait]
@@ -153,9 +171,45 @@ impl Pair for PostgresPair<'_> {
             |key: &Key| Row { key: key.clone(), source: source.remove(key), target: target.remove(key) };
         Ok(keys.iter().map(row).collect())
     }
+
+    async fn row(&mut self, key: &Key) -> Result<Seen> {
+        let known = ask(&self.mart, &self.target.known_as(key)).await.map_err(|error| match error.code {
+            "sink.refused" => no_key(&self.key),
+            _ => error,
+        })?;
+        let key: Key = first(&known)?.get(0);
+        match self.rows(std::slice::from_ref(&key)).await {
+            Ok(rows) => rows.into_iter().next().map(|row| Seen { row, fits: true }).ok_or_else(no_answer),
+            Err(error) if matches!(error.code, "source.refused" | "sink.refused") => self.as_read(key).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn mark(&mut self, key: &Key) -> Result<Option<Mark>> {
+        let Some(touch) = &self.touch else { return Ok(None) };
+        let found = ask(&self.mart, &self.target.moment(touch, key)).await?;
+        let moment = found.first().and_then(|row| row.get::<_, Option<String>>(0));
+        let at = moment.and_then(|text| text.parse().ok());
+        Ok(at.map(|at| Mark::Touched { at, by_meta_store: self.by_meta_store }))
+    }
 }
 
 impl PostgresPair<'_> {
+    /// The mart's types cannot hold the source's values: those are shown as they are.
+    async fn as_read(&mut self, key: Key) -> Result<Seen> {
+        let keys = [key];
+        self.origin.recover().await?;
+        let mut target = by_key(&ask(&self.mart, &self.target.rows(&keys, &self.target.relation)).await?);
+        let columns = columns::as_read(&self.source, &self.origin);
+        let casting = std::mem::replace(&mut self.source.columns, columns);
+        let plain = self.source.rows(&keys, &self.origin.relation_of_keys());
+        self.source.columns = casting;
+        let mut source = by_key(&self.origin.ask_keys(&plain, &keys).await?);
+        let [key] = keys;
+        let (source, target) = (source.remove(&key), target.remove(&key));
+        Ok(Seen { row: Row { key, source, target }, fits: false })
+    }
+
     /// When either side was looked at, by its own clock.
     async fn as_of(&mut self) -> Result<(Option<jiff::Timestamp>, Option<jiff::Timestamp>)> {
         const NOW: &str =
@@ -297,7 +351,11 @@ async fn ask(session: &Session, sql: &str) -> Result<Vec<Answer>> {
 }
 
 fn first(rows: &[Answer]) -> Result<&Answer> {
-    rows.first().ok_or_else(|| Error::bug("reconcile.answer", "a count has no answer"))
+    rows.first().ok_or_else(no_answer)
+}
+
+fn no_answer() -> Error {
+    Error::bug("reconcile.answer", "a question has no answer")
 }
 
 fn text(rows: &[Answer]) -> Option<String> {

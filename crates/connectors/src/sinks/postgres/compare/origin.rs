@@ -107,6 +107,14 @@ impl<'a> Origin<'a> {
         }
     }
 
+    /// After a statement that was refused.
+    pub(super) async fn recover(&mut self) -> Result<()> {
+        match self {
+            Self::Query(query) => query.reader.end().await,
+            Self::Staged(_) => Ok(()),
+        }
+    }
+
     /// Of some ranges of keys.
     pub(super) async fn ask_few(&mut self, sql: &str) -> Result<Vec<Row>> {
         match self {

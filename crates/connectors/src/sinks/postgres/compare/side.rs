@@ -165,6 +165,20 @@ impl Side {
         )
     }
 
+    /// A key as the columns' types write it.
+    pub(super) fn known_as(&self, key: &Key) -> String {
+        let text = |(column, text): (&SideColumn, &String)| {
+            format!("({}::{})::text", literal(text), column.type_name)
+        };
+        format!("select array[{}]", self.key.iter().zip(key).map(text).collect::<Vec<_>>().join(", "))
+    }
+
+    /// One more column of the row of a key, as a moment.
+    pub(super) fn moment(&self, column: &str, key: &Key) -> String {
+        let moment = format!("to_char({column} at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')");
+        format!("select {moment} from {} where {}", self.relation, self.among(std::slice::from_ref(key)))
+    }
+
     /// As a list of values an index can serve.
     fn among(&self, keys: &[Key]) -> String {
         if let [column] = self.key.as_slice() {

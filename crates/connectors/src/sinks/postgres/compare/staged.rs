@@ -74,6 +74,10 @@ impl<'a> Staged<'a> {
             if self.table.is_none() && rows.num_rows() > 0 {
                 self.create(mart, &rows.schema()).await?;
             }
+            // Rows of given keys are read by themselves: of the others it is enough to know the columns.
+            if self.order.keys.is_some() && self.table.is_some() {
+                break;
+            }
             self.put(TABLE, &rows).await?;
         }
         if self.table.is_none() {

@@ -3,9 +3,11 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use arrow_array::RecordBatch;
 use serde_json::{Map, Value};
-use vitrina_core::DocumentRules;
+use vitrina_core::{DocumentRules, Result};
 
+use crate::arrow_text::nullable_texts;
 use crate::sinks::search::checksum::FIELD;
 
 /// Stands for all fields of a document that the pipeline does not write.
@@ -57,6 +59,14 @@ impl Fields {
             values.push((!document.is_empty()).then(|| Value::Object(document).to_string()));
         }
         any.then_some(values)
+    }
+
+    /// The values of a row as it was read, one a name.
+    pub(super) fn texts(&self, rows: &RecordBatch, row: usize) -> Result<Vec<Option<String>>> {
+        let columns: Vec<String> = self.columns.iter().map(|(column, _)| column.clone()).collect();
+        let mut values = nullable_texts(rows, &columns, row)?;
+        values.extend((!self.partial).then_some(None));
+        Ok(values)
     }
 
     /// `None` where there is nothing to compare.

@@ -15,9 +15,11 @@ use vitrina_core::{Error, Figures, Level, Result, SideFigures, TargetName};
 
 use super::checksum::{self, BUCKETS, Checksum, bucket};
 use super::document::{Documents, id, id_of_row};
+use super::indexes::unread;
+use super::versions::token;
 use super::{Client, index as index_name, indexes, key, mapping, require_key};
 use crate::arrow_text::texts;
-use crate::reconcile::{Differing, Key, Order, Pair, Row, Stream, Wanted};
+use crate::reconcile::{Differing, Key, Mark, Order, Pair, Row, Seen, Stream, Wanted, no_key};
 use crate::sinks::duplicates;
 use form::{Document, Fields, text};
 use index::Index;
@@ -185,9 +187,56 @@ impl Pair for SearchPair<'_> {
         };
         Ok(keys.iter().map(&mut row).collect())
     }
+
+    async fn row(&mut self, key: &Key) -> Result<Seen> {
+        let read = self.as_read(key).await?;
+        let known = read.as_ref().map_or(key, |(known, _)| known);
+        let rows = self.rows(std::slice::from_ref(known)).await?;
+        let mut row = rows.into_iter().next().ok_or_else(unread)?;
+        let fits = read.is_none() || row.source.is_some();
+        if let Some((_, values)) = read.filter(|_| !fits) {
+            row.source = Some(values);
+        }
+        Ok(Seen { row, fits })
+    }
+
+    async fn mark(&mut self, key: &Key) -> Result<Option<Mark>> {
+        let Ok(id) = id(key) else { return Ok(None) };
+        let versions = indexes::versions(&self.client, &self.name, std::slice::from_ref(&id)).await?;
+        // Versions of documents that several pipelines share are the server's own.
+        let token = versions.get(&id).copied().and_then(token);
+        Ok(token.map(Mark::Token))
+    }
 }
 
 impl SearchPair<'_> {
+    /// The row of a key at the source, under its key as the source writes it, also where no document can be made of it.
+    async fn as_read(&self, key: &Key) -> Result<Option<(Key, Vec<Option<String>>)>> {
+        let takes_keys = Stream::takes_keys(self.order);
+        let keys = [key.clone()];
+        let wanted = if takes_keys { Wanted::Keys(&keys) } else { Wanted::All };
+        let mut stream = Stream::open(self.order, &self.key, wanted).await?;
+        let mut found = None;
+        while let Some(rows) = stream.next().await.map_err(|error| self.about_key(error))? {
+            for row in 0..rows.num_rows() {
+                let known = texts(&rows, &self.key, row)?;
+                if takes_keys || known == *key {
+                    found = Some((known, self.fields.texts(&rows, row)?));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// A source that cannot read the key speaks of the key.
+    fn about_key(&self, error: Error) -> Error {
+        const DATA_EXCEPTION: &str = " answers 22";
+        match error.code == "source.refused" && error.told().0.contains(DATA_EXCEPTION) {
+            true => no_key(&self.key),
+            false => error,
+        }
+    }
+
     /// An index may come to be while it is compared.
     async fn look(&mut self) -> Result<()> {
         self.is_missing = !indexes::exists(&self.client, &self.name).await?;
