@@ -69,6 +69,38 @@ test('an edit shows what it will change before it is saved, and never overwrites
   expect([saved.source_query.includes('id > 10'), saved.batch_size]).toEqual([true, 77]);
 });
 
+test('the plan of a query is told with what it costs and whether an index serves its cursor', async ({
+  page,
+  stand,
+  as,
+}) => {
+  await stand.sql('create table content.event (id bigint primary key, modified timestamptz not null)');
+  await stand.sql('insert into content.event select n, now() from generate_series(1, 100000) n');
+  await stand.sql('analyze content.event');
+  await as('admin');
+  await page.goto('/ui/new');
+  await page.getByLabel('Name', { exact: true }).fill('events');
+  await page.getByLabel('Target', { exact: true }).fill('analytics.titles');
+  await page.getByLabel('Mode', { exact: true }).selectOption('incremental');
+  await page.getByLabel(/^Incremental key/).fill('modified');
+  await page.getByLabel(/^Incremental id key/).fill('id');
+  await write(page, 'select id, modified from content.event');
+  await page.getByRole('button', { name: 'Explain' }).click();
+  const plan = page.getByRole('region', { name: 'What the planner expects' });
+  await expect(plan).toContainText('About 100,000 rows');
+  await expect(plan.locator('tr[data-costly=true]').first()).toContainText('a large table, read whole');
+  await expect(plan).toContainText('No index of content.event begins with modified, id');
+  await expectAccessible(page);
+  await stand.sql('create index event_cursor on content.event (modified, id)');
+  await page.getByRole('button', { name: 'Explain' }).click();
+  await expect(plan).toContainText('An index serves the cursor');
+  await expect(plan).toContainText('event_cursor');
+  await expectAccessible(page);
+  await write(page, 'select id, modified from auth.users');
+  await page.getByRole('button', { name: 'Explain' }).click();
+  await expect(page.locator('[data-check]').filter({ hasText: 'auth.users' }).first()).toBeVisible();
+});
+
 test('a task plan is written as in a file, and its findings stand beside it', async ({ page, as }) => {
   await as('admin');
   await page.goto('/ui/new');

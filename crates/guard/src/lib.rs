@@ -19,6 +19,7 @@ mod redacted;
 mod refusal;
 mod rules;
 mod sample;
+mod summary;
 mod table;
 mod walk;
 mod wrap;
@@ -34,6 +35,7 @@ pub use plan::check_plan;
 pub use reading::{Reading, shown_address};
 pub use redacted::redacted;
 pub use sample::{Sample, SampleLimits, sample};
+pub use summary::{LARGE_TABLE, Pass, Scan, Summary, summary};
 pub use table::check_table;
 pub use wrap::wrap;
 

@@ -14,6 +14,7 @@ export type Connection = Schemas['Connection'];
 export type ConnectionTest = Schemas['ConnectionTest'];
 export type Difference = Schemas['Difference'];
 export type DifferenceKind = Schemas['DifferenceKind'];
+export type Explanation = Schemas['Explanation'];
 export type Freshness = Schemas['Freshness'];
 export type Health = Schemas['Health'];
 export type LastReconcile = Schemas['LastReconcile'];
@@ -27,6 +28,7 @@ export type PipelineStatus = Schemas['PipelineStatus'];
 export type Plan = Schemas['Plan'];
 export type Preview = Schemas['Preview'];
 export type PythonTask = Schemas['PythonTask'];
+export type QueryPlan = Schemas['QueryPlan'];
 export type Reconcile = Schemas['Reconcile'];
 export type ReconcileOrder = Partial<Schemas['ReconcileOrder']>;
 export type ReconcileStatus = Schemas['ReconcileStatus'];
@@ -99,6 +101,8 @@ export const validate = (config: PipelineConfig, signal?: AbortSignal) =>
   call<Verdict>('POST', '/validate', { body: { pipeline: config }, signal });
 export const preview = (config: PipelineConfig) =>
   call<Preview>('POST', '/preview', { query: { limit: 20 }, body: { pipeline: config } });
+export const explain = (config: PipelineConfig) =>
+  call<Explanation>('POST', '/explain', { body: { pipeline: config } });
 export const plan = (config: PipelineConfig) => call<Plan>('POST', '/plan', { body: { pipelines: [config] } });
 
 export const findRow = (name: string, key: string) => call<Row>('GET', `${of(name)}/row`, { query: { key } });

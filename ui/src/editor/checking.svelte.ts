@@ -1,6 +1,14 @@
 // Findings about a draft, asked for while it is written: a moment after the last key, and only the newest answer counts.
 
-import { preview, validate, type Check, type PipelineConfig, type Preview } from '../api/calls';
+import {
+  explain,
+  preview,
+  validate,
+  type Check,
+  type Explanation,
+  type PipelineConfig,
+  type Preview,
+} from '../api/calls';
 import { Problem, type Fault } from '../api/problem';
 
 const PAUSE = 500;
@@ -12,6 +20,7 @@ export class Checking {
   busy = $state(false);
   error = $state.raw<unknown>(null);
   preview = $state.raw<Preview | null>(null);
+  explanation = $state.raw<Explanation | null>(null);
   #ask: (draft: PipelineConfig, signal: AbortSignal) => Promise<{ ok: boolean; checks: Check[] }>;
   #stop: AbortController | null = null;
 
@@ -46,6 +55,17 @@ export class Checking {
       [this.preview, this.error] = [await preview(draft), null];
     } catch (error) {
       this.preview = null;
+      this.refused(error);
+    }
+    this.busy = false;
+  }
+
+  async explain(draft: PipelineConfig): Promise<void> {
+    this.busy = true;
+    try {
+      [this.explanation, this.error] = [await explain(draft), null];
+    } catch (error) {
+      this.explanation = null;
       this.refused(error);
     }
     this.busy = false;

@@ -3,6 +3,7 @@
 mod check;
 mod config;
 mod connection;
+mod explain;
 mod key;
 mod pipeline;
 mod plan;
@@ -24,6 +25,7 @@ use utoipa::ToSchema;
 pub(crate) use check::{Check, Question, Severity, Verdict};
 pub(crate) use config::{PipelineConfig, PipelineConfigPatch, TargetConfig};
 pub(crate) use connection::{Connection, ConnectionFinding, ConnectionTest};
+pub(crate) use explain::{Explanation, PassPlan};
 pub(crate) use key::{Key, MOST_KEYS};
 pub(crate) use pipeline::{PipelineDetail, PipelineStatus, PipelineSummary, Reloaded};
 pub(crate) use plan::{Action, Applied, Configuration, FieldChange, NamedTarget, Order, Plan, PlannedChange};

@@ -6,7 +6,7 @@ use vitrina_guard::{DescribedColumn, Sample};
 
 use super::PipelineConfig;
 
-/// What POST /preview takes.
+/// What POST /preview and /explain take.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PreviewQuestion {

@@ -41,7 +41,7 @@ pub(super) fn body(operation: &str) -> Option<Value> {
             json!({"batch_size": 5000, "schedule_interval": null})
         }
         "validate" => json!({"pipeline": pipeline(), "target": target}),
-        "preview" => json!({"pipeline": pipeline()}),
+        "preview" | "explain" => json!({"pipeline": pipeline()}),
         "reconcile_pipeline" => json!({"level": "rows", "limit": 1000}),
         "run_pipeline" => json!({"mode": "full", "on_active": "after"}),
         "pause_pipeline" | "cancel_pipeline" => json!({"reason": "the source is being moved"}),

@@ -9,6 +9,7 @@ mod docs;
 mod documentation;
 mod events;
 mod examples;
+mod explain;
 mod metrics;
 mod pipelines;
 mod preview;
@@ -54,6 +55,8 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Operator, routes!(pipelines::validate)))   // POST   /validate
         .routes(needs(Operator, routes!(preview::of_saved)))     // POST   /pipelines/{p}/preview?limit=
         .routes(needs(Operator, routes!(preview::of_unsaved)))   // POST   /preview?limit=
+        .routes(needs(Operator, routes!(explain::of_saved)))     // POST   /pipelines/{p}/explain
+        .routes(needs(Operator, routes!(explain::of_unsaved)))   // POST   /explain
         .routes(needs(Operator, routes!(rows::find)))            // GET    /pipelines/{p}/row?key=
         .routes(needs(Operator, routes!(requests::enable)))      // POST   /pipelines/{p}/enable
         .routes(needs(Operator, routes!(requests::disable)))     // POST   /pipelines/{p}/disable

@@ -7,6 +7,7 @@ mod checks;
 pub(crate) mod connections;
 pub(crate) mod download;
 mod estimate;
+pub(crate) mod explain;
 pub(crate) mod gauges;
 pub(crate) mod pipelines;
 pub(crate) mod plans;

@@ -9,6 +9,7 @@ use crate::app::App;
 use crate::error::{Error, Result};
 use crate::models::PipelineConfig;
 use crate::problem::Fault;
+use crate::settings::Seat;
 
 use super::checks::{self, Refused};
 use super::rules;
@@ -23,8 +24,23 @@ pub(crate) async fn of_unsaved(app: &App, config: PipelineConfig, rows: usize) -
     of(app, &pipeline, rows).await
 }
 
-/// The guard comes first, whoever has saved the pipeline.
 async fn of(app: &App, pipeline: &Pipeline, rows: usize) -> Result<Sample> {
+    let Checked { session, sql, field } = checked(app, pipeline, "preview").await?;
+    let limits = SampleLimits { max_rows: rows, ..SampleLimits::default() };
+    let sampled = vitrina_guard::sample(&session.client, &sql, &limits).await;
+    sampled.map_err(|error| refusal(field, checks::refused(error)))
+}
+
+/// A query that may be asked, and a session to ask in.
+pub(super) struct Checked {
+    pub(super) session: Seat,
+    pub(super) sql: String,
+    /// Where the query stands.
+    pub(super) field: &'static str,
+}
+
+/// The guard comes first, whoever has saved the pipeline.
+pub(super) async fn checked(app: &App, pipeline: &Pipeline, purpose: &str) -> Result<Checked> {
     let field = checks::query_field(pipeline);
     let fault = |code: &str, rule: &str| Error::InvalidSql(vec![Fault::new(field, code, rule)]);
     let connection = app.rules.source_connections.get(&pipeline.source_connection);
@@ -32,14 +48,12 @@ async fn of(app: &App, pipeline: &Pipeline, rows: usize) -> Result<Sample> {
         .ok_or_else(|| fault("pipeline.source_connection", "this server does not know the source"))?;
     let sql = pipeline.reader_sql().ok_or_else(|| fault("pipeline.source", "there is no query to ask"))?;
     checks::harmless(pipeline, connection, &sql).await?;
-    let session = connection.read("preview").await.map_err(Error::SourceAway)?;
+    let session = connection.read(purpose).await.map_err(Error::SourceAway)?;
     checks::plan(&session, &sql, connection).await.map_err(|refused| refusal(field, refused))?;
-    let limits = SampleLimits { max_rows: rows, ..SampleLimits::default() };
-    let sampled = vitrina_guard::sample(&session.client, &sql, &limits).await;
-    sampled.map_err(|error| refusal(field, checks::refused(error)))
+    Ok(Checked { session, sql, field })
 }
 
-fn refusal(field: &str, refused: Refused) -> Error {
+pub(super) fn refusal(field: &str, refused: Refused) -> Error {
     match refused {
         Refused::Sql(findings) => {
             Error::InvalidSql(findings.into_iter().map(|finding| rules::fault(field, finding)).collect())

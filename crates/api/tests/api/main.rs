@@ -10,6 +10,7 @@ mod connections;
 mod editing;
 mod errors;
 mod events;
+mod explain;
 mod listing;
 mod metrics;
 mod openapi;
