@@ -69,6 +69,24 @@ test('an edit shows what it will change before it is saved, and never overwrites
   expect([saved.source_query.includes('id > 10'), saved.batch_size]).toEqual([true, 77]);
 });
 
+test('tables and columns of the live source complete the query', async ({ page, stand, as }) => {
+  await stand.sql('create table content.person (id bigint primary key, full_name text)');
+  await as('operator');
+  const schema = page.waitForResponse((answer) => answer.url().endsWith('/connections/source/schema'));
+  await page.goto('/ui/new');
+  expect((await schema).ok()).toBe(true);
+  const options = page.locator('.cm-tooltip-autocomplete').getByRole('option');
+  await write(page, 'select 1 from content.');
+  await page.keyboard.type('pers');
+  await options.filter({ hasText: 'person' }).click();
+  await expect(editor(page)).toHaveText('select 1 from content.person');
+  await page.keyboard.type(' p where p.full');
+  await expect(options.filter({ hasText: 'full_name' })).toContainText('text');
+  await expectAccessible(page);
+  await options.filter({ hasText: 'full_name' }).click();
+  await expect(editor(page)).toHaveText('select 1 from content.person p where p.full_name');
+});
+
 test('the plan of a query is told with what it costs and whether an index serves its cursor', async ({
   page,
   stand,

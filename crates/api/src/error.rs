@@ -39,6 +39,8 @@ pub(crate) enum Error {
     /// A change of what is there, where nothing is.
     TargetMissing(String),
     NoSuchConnection(String),
+    /// Only runners have the connection: this server reads nothing there.
+    NotASource(String),
     NoSuchRunner(String),
     /// It has stopped, or has not been heard of for a while.
     RunnerGone,
@@ -126,6 +128,7 @@ impl Error {
             Self::NoSuchTarget(name) => of_store(&StoreError::NoSuchTarget(name)),
             Self::TargetMissing(name) => Problem::new(S::PRECONDITION_FAILED, "target.missing", &format!("there is no target {name:?} that if-match could name")).hint("leave if-match out to describe a target that is new"),
             Self::NoSuchConnection(name) => Problem::new(S::NOT_FOUND, "connection.not_found", &format!("there is no connection {name:?}")).hint("GET /connections lists them"),
+            Self::NotASource(name) => Problem::new(S::CONFLICT, "connection.not_a_source", &format!("this server does not read from connection {name:?}")).hint("GET /connections shows the allowed schemas of those it reads from"),
             Self::InvalidTarget(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "target.invalid", "the target cannot be saved as it is").errors(errors),
             Self::InvalidConfiguration(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "config.invalid", "the configuration cannot be applied as it is").errors(errors),
             Self::InvalidSql(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "sql.invalid", "the query cannot be asked as it is").errors(errors),

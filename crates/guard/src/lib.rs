@@ -21,6 +21,7 @@ mod rules;
 mod sample;
 mod summary;
 mod table;
+mod visible;
 mod walk;
 mod wrap;
 
@@ -37,6 +38,7 @@ pub use redacted::redacted;
 pub use sample::{Sample, SampleLimits, sample};
 pub use summary::{LARGE_TABLE, Pass, Scan, Summary, summary};
 pub use table::check_table;
+pub use visible::{MOST_TABLES, Visible, VisibleColumn, VisibleTable, visible};
 pub use wrap::wrap;
 
 /// Longer SQL is refused before anything looks at it.

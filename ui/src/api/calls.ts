@@ -49,6 +49,7 @@ export type RunOrder = Schemas['RunOrder'];
 export type Runner = Schemas['Runner'];
 export type RunStatus = Schemas['RunStatus'];
 export type StateForecast = Schemas['StateForecast'];
+export type SourceSchema = Schemas['SourceSchema'];
 export type Standing = Schemas['Standing'];
 export type Status = Schemas['Status'];
 export type TargetDetail = Schemas['TargetDetail'];
@@ -160,6 +161,8 @@ function changed<T>(name: string, change: StateChange, etag: string, dryRun: boo
 
 export const targets = () => call<Page<TargetDetail>>('GET', '/targets');
 export const connections = () => call<Page<Connection>>('GET', '/connections');
+export const sourceSchema = (name: string) =>
+  call<SourceSchema>('GET', `/connections/${encodeURIComponent(name)}/schema`);
 export const testConnection = (name: string) =>
   call<ConnectionTest>('POST', `/connections/${encodeURIComponent(name)}/test`);
 export const runners = () => call<Page<Runner>>('GET', '/runners');

@@ -2,14 +2,14 @@
 
 import { autocompletion, closeBrackets, completionKeymap, type CompletionContext } from '@codemirror/autocomplete';
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands';
-import { PostgreSQL, sql } from '@codemirror/lang-sql';
+import { PostgreSQL, schemaCompletionSource, sql, type SQLNamespace } from '@codemirror/lang-sql';
 import { bracketMatching, HighlightStyle, syntaxHighlighting } from '@codemirror/language';
 import { lintGutter, lintKeymap, type Diagnostic } from '@codemirror/lint';
 import { unifiedMergeView } from '@codemirror/merge';
 import { EditorState, type Extension } from '@codemirror/state';
 import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from '@codemirror/view';
 import { tags } from '@lezer/highlight';
-import type { Check } from '../api/calls';
+import type { Check, SourceSchema } from '../api/calls';
 
 const look = EditorView.theme({
   '&': { color: 'var(--text)', fontSize: '13px', maxHeight: '60vh' },
@@ -71,6 +71,16 @@ export function columnCompletion(columns: string[]): Extension {
     return word ? { from: word.from, options } : null;
   };
   return PostgreSQL.language.data.of({ autocomplete: complete });
+}
+
+/** Tables of the source behind their schema, columns behind their table or its alias. */
+export function schemaCompletion({ tables }: SourceSchema): Extension {
+  const schema: Record<string, Record<string, SQLNamespace>> = {};
+  for (const table of tables) {
+    const columns = table.columns.map(({ name, type }) => ({ label: name, type: 'property', detail: type }));
+    (schema[table.schema] ??= {})[table.name] = columns;
+  }
+  return PostgreSQL.language.data.of({ autocomplete: schemaCompletionSource({ dialect: PostgreSQL, schema }) });
 }
 
 export function comparison(saved: string): Extension {

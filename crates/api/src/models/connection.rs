@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use vitrina_guard::{Visible, VisibleColumn, VisibleTable};
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Connection {
@@ -40,4 +41,44 @@ pub(crate) struct ConnectionTest {
     /// How rights were found out, where a server does not tell them.
     #[serde(default)]
     pub(crate) tried: Option<String>,
+}
+
+/// What a query of a pipeline can be written with.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SourceSchema {
+    /// By schema and name.
+    tables: Vec<SourceTable>,
+    /// There are more than these: a thousand tables, and twenty thousand columns, are told of.
+    has_more: bool,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SourceTable {
+    #[schema(example = "content")]
+    schema: String,
+    /// Of a table or a view.
+    #[schema(example = "film_work")]
+    name: String,
+    /// Those that the login may read, in their order.
+    columns: Vec<SourceColumn>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SourceColumn {
+    name: String,
+    /// As Postgres calls it.
+    #[schema(example = "timestamp with time zone")]
+    r#type: String,
+}
+
+impl From<Visible> for SourceSchema {
+    fn from(Visible { tables, has_more }: Visible) -> Self {
+        let column = |column: VisibleColumn| SourceColumn { name: column.name, r#type: column.type_name };
+        let table = |table: VisibleTable| SourceTable {
+            schema: table.schema,
+            name: table.name,
+            columns: table.columns.into_iter().map(column).collect(),
+        };
+        Self { tables: tables.into_iter().map(table).collect(), has_more }
+    }
 }

@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 
 pub(crate) use check::{Check, Question, Severity, Verdict};
 pub(crate) use config::{PipelineConfig, PipelineConfigPatch, TargetConfig};
-pub(crate) use connection::{Connection, ConnectionFinding, ConnectionTest};
+pub(crate) use connection::{Connection, ConnectionFinding, ConnectionTest, SourceSchema};
 pub(crate) use explain::{Explanation, PassPlan};
 pub(crate) use key::{Key, MOST_KEYS};
 pub(crate) use pipeline::{PipelineDetail, PipelineStatus, PipelineSummary, Reloaded};

@@ -4,11 +4,11 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use vitrina_store::Actor;
 
-use super::documentation::{NoConnection, NoRunnerAnswers, Unanswered};
+use super::documentation::{NoConnection, NoRunnerAnswers, NotASource, SourceAway, Unanswered};
 use crate::app::App;
 use crate::error::Result;
 use crate::extract::ConnectionPath;
-use crate::models::{Connection, ConnectionTest, Page};
+use crate::models::{Connection, ConnectionTest, Page, SourceSchema};
 use crate::services::connections;
 
 /// Connections, without their secrets
@@ -30,4 +30,17 @@ pub(super) async fn test(
     ConnectionPath(name): ConnectionPath,
 ) -> Result<Json<ConnectionTest>> {
     Ok(Json(connections::test(&app, &actor, &name).await?))
+}
+
+/// The tables and columns of a source
+///
+/// Those that the server's login may read in the allowed schemas: what queries can be written with.
+#[utoipa::path(get, path = "/connections/{c}/schema", tag = "connections", operation_id = "get_connection_schema",
+    params(("c" = String, Path, description = "its name")),
+    responses((status = 200, body = SourceSchema), NoConnection, NotASource, SourceAway))]
+pub(super) async fn schema(
+    State(app): State<App>,
+    ConnectionPath(name): ConnectionPath,
+) -> Result<Json<SourceSchema>> {
+    Ok(Json(connections::schema(&app, &name).await?.into()))
 }

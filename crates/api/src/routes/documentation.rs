@@ -111,6 +111,7 @@ problems! {
     TargetMoved = "412" "`config.version_moved` with `current_version`, `target.missing`",
     NoTarget = "404" "`target.not_found`",
     NoConnection = "404" "`connection.not_found`",
+    NotASource = "409" "`connection.not_a_source`",
     CannotApply = "409" "`plan.moved` with `plan_hash`, `pipeline.locked`, `pipeline.active`, `pipeline.name_taken`, `target.used`",
     InvalidConfiguration = "422" "`config.invalid` with all broken rules in `errors`, `request.invalid`",
     InvalidSql = "422" "`sql.invalid` with all findings in `errors`, `request.invalid`",

@@ -93,6 +93,7 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Admin,    routes!(targets::delete)))       // DELETE /targets/{t}
         .routes(needs(Viewer,   routes!(connections::list)))     // GET    /connections
         .routes(needs(Operator, routes!(connections::test)))     // POST   /connections/{c}/test
+        .routes(needs(Operator, routes!(connections::schema)))   // GET    /connections/{c}/schema
         .routes(needs(Viewer,   routes!(system::runners)))       // GET    /runners
         .routes(needs(Viewer,   routes!(system::python_tasks)))  // GET    /python-tasks
         .routes(needs(Operator, routes!(system::drain)))         // POST   /runners/{name}/drain

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use secrecy::ExposeSecret;
 use serde_json::json;
+use vitrina_guard::Visible;
 use vitrina_store::{Actor, RunnerRecord};
 
 use crate::app::App;
@@ -50,4 +51,19 @@ pub(crate) async fn test(app: &App, actor: &Actor, name: &str) -> Result<Connect
     };
     let answer = app.ask(actor, question).await?;
     serde_json::from_value(answer).map_err(|_| Error::Internal("a test of a connection cannot be read"))
+}
+
+/// The tables and columns of a source, as the server's own login sees them in the allowed schemas.
+pub(crate) async fn schema(app: &App, name: &str) -> Result<Visible> {
+    let Some(own) = app.rules.source_connections.get(name) else {
+        let known = list(app).await?.iter().any(|connection| connection.name == name);
+        return Err(if known {
+            Error::NotASource(name.to_owned())
+        } else {
+            Error::NoSuchConnection(name.to_owned())
+        });
+    };
+    let session = own.read("schema").await.map_err(Error::SourceAway)?;
+    let seen = vitrina_guard::visible(&session.client, &own.allowed_schemas).await;
+    seen.map_err(|_| Error::SourceAway("the source did not tell its tables".to_owned()))
 }

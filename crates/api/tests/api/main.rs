@@ -23,6 +23,7 @@ mod rejects;
 mod requests;
 mod rows;
 mod runs;
+mod schema;
 mod start;
 mod state;
 mod system;
