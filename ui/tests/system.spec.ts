@@ -1,6 +1,6 @@
 // What an installation is made of: connections, runners, targets, functions, and who changed what.
 
-import { expect, expectAccessible, test } from './stand';
+import { expect, expectAccessible, expectRussian, test } from './stand';
 
 test('a connection is tested by a runner, and missing rights are told as SQL', async ({ page, as }) => {
   await as('operator');
@@ -18,8 +18,43 @@ test('targets tell who writes to them', async ({ page, stand, as }) => {
   await as('viewer');
   await page.goto('/ui/targets');
   const row = page.locator('tr[data-target="analytics.film_dim"]');
-  await expect(row.getByRole('link', { name: 'film_dim' })).toBeVisible();
+  await expect(row.getByRole('link', { name: 'film_dim', exact: true })).toBeVisible();
   await expectAccessible(page);
+});
+
+test('a mart is shown beside the columns of its query, and its description is edited', async ({ page, stand, as }) => {
+  await as('operator');
+  await page.goto('/ui/targets');
+  await page.getByRole('link', { name: 'analytics.film_dim' }).click();
+  const standing = page.getByRole('region', { name: 'How it stands' });
+  await expect(standing.locator('[data-standing=fields]')).toHaveText('as declared');
+  await expect(standing.locator('tr[data-field=title]').getByRole('cell')).toHaveText(['title', 'text', 'text']);
+  await expect(page.getByRole('button', { name: 'Edit…' })).toHaveCount(0);
+  await expectAccessible(page);
+  await stand.sql('alter table analytics.film_dim drop column modified');
+  await page.getByRole('button', { name: 'Look again' }).click();
+  await expect(standing.locator('[data-standing=fields]')).toHaveText('1 differs');
+  await expect(standing.locator('[data-standing=lacks]')).toContainText('add column "modified"');
+  await expect(standing.locator('tr[data-field=modified]')).toContainText('differs');
+  await expectAccessible(page);
+  await stand.sql('alter table analytics.film_dim add column modified timestamptz');
+
+  await as('admin');
+  await page.goto('/ui/targets/analytics.film_dim?');
+  await page.getByRole('button', { name: 'Edit…' }).click();
+  const dialog = page.getByRole('dialog', { name: 'Edit analytics.film_dim' });
+  await dialog.getByLabel('Touch column').fill('modified');
+  await dialog.getByLabel('Created if missing').check();
+  await expectAccessible(page);
+  await dialog.getByRole('button', { name: 'Save' }).click();
+  await expect(page.getByText('analytics.film_dim is saved')).toBeVisible();
+  const saved = await stand.call('GET', '/targets/analytics.film_dim');
+  expect([saved.key, saved.touch_column, saved.create_if_missing]).toEqual([['id'], 'modified', true]);
+  await stand.call('PUT', '/targets/analytics.film_dim', { key: ['id'] });
+  await page.getByRole('button', { name: 'Русский' }).click();
+  await expect(page.getByRole('region', { name: 'Как обстоят дела' })).toBeVisible();
+  await expectRussian(page);
+  await page.getByRole('button', { name: 'English' }).click();
 });
 
 test('the audit tells who changed what, to admins only', async ({ page, stand, as }) => {

@@ -52,7 +52,9 @@ export type StateForecast = Schemas['StateForecast'];
 export type SourceSchema = Schemas['SourceSchema'];
 export type Standing = Schemas['Standing'];
 export type Status = Schemas['Status'];
+export type TargetConfig = Schemas['TargetConfig'];
 export type TargetDetail = Schemas['TargetDetail'];
+export type TargetStanding = Schemas['TargetStanding'];
 export type Verdict = Schemas['Verdict'];
 export interface Page<T> {
   items: T[];
@@ -160,6 +162,12 @@ function changed<T>(name: string, change: StateChange, etag: string, dryRun: boo
 }
 
 export const targets = () => call<Page<TargetDetail>>('GET', '/targets');
+const described = (target: string) => `/targets/${encodeURIComponent(target)}`;
+export const target = (name: string): Promise<Answer<TargetDetail>> => ask('GET', described(name));
+export const targetStanding = (name: string, pipeline?: string) =>
+  call<TargetStanding>('GET', `${described(name)}/standing`, { query: { pipeline } });
+export const putTarget = (name: string, config: TargetConfig, etag: string) =>
+  call<TargetDetail>('PUT', described(name), { body: config, headers: { 'if-match': etag } });
 export const connections = () => call<Page<Connection>>('GET', '/connections');
 export const sourceSchema = (name: string) =>
   call<SourceSchema>('GET', `/connections/${encodeURIComponent(name)}/schema`);

@@ -30,6 +30,7 @@ const screens: Screen[] = [
   { path: '/pipelines/:name/:tab', section: 'pipelines', load: pipeline },
   { path: '/pipelines/:name/:tab/:id', section: 'pipelines', load: pipeline },
   { path: '/targets', section: 'targets', load: () => import('../screens/Targets.svelte') },
+  { path: '/targets/:target', section: 'targets', load: () => import('../screens/Target.svelte') },
   { path: '/connections', section: 'connections', load: () => import('../screens/Connections.svelte') },
   { path: '/runners', section: 'runners', load: () => import('../screens/Runners.svelte') },
   { path: '/python', section: 'python', load: () => import('../screens/PythonTasks.svelte') },

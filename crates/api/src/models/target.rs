@@ -51,6 +51,42 @@ impl From<TargetRecord> for TargetDetail {
     }
 }
 
+/// How a target stands, beside what a pipeline would make of it.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct TargetStanding {
+    /// The pipeline that it was compared with; null where nobody writes to it.
+    #[serde(default)]
+    pub(crate) pipeline: Option<String>,
+    /// The table is there, or the alias and an index of Vitrina's behind it.
+    exists: bool,
+    /// Documents, or rows by the statistics of a table; null where it was never analyzed.
+    rows: Option<u64>,
+    /// The physical index behind the name that readers search.
+    #[schema(example = "vitrina-films-0a1b2c3d-0123456789ab")]
+    index: Option<String>,
+    /// What readers saw before the last load: a rollback gives it back to them.
+    previous: Option<String>,
+    /// Columns or fields, by name.
+    fields: Vec<TargetField>,
+    /// Whether the columns of the pipeline's rows are known: those of a Python function may show only when it runs.
+    compared: bool,
+    /// Statements that would let a table take the rows; `vitrina mart` executes them.
+    lacks: Vec<String>,
+    /// Why it cannot take the rows, where no statement mends that.
+    problem: Option<String>,
+    /// The runner that looked.
+    runner: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct TargetField {
+    name: String,
+    /// As the pipeline's rows or the target's mapping would make it: a type, or JSON of a mapping; null where they have none.
+    declared: Option<String>,
+    /// As it is there; null where it is not.
+    live: Option<String>,
+}
+
 /// How rows become documents of an index.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -86,6 +86,15 @@ pub(crate) struct DryRun {
     pub(crate) dry_run: bool,
 }
 
+/// Beside whose rows a target is looked at.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Writer {
+    /// A pipeline that writes to it; left out, the first by name.
+    pub(crate) pipeline: Option<String>,
+}
+
 /// How much of a query is shown.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -89,6 +89,7 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Viewer,   routes!(events::listen)))        // GET    /events?topics=
         .routes(needs(Viewer,   routes!(targets::list)))         // GET    /targets
         .routes(needs(Viewer,   routes!(targets::show)))         // GET    /targets/{t}
+        .routes(needs(Operator, routes!(targets::standing)))     // GET    /targets/{t}/standing?pipeline=
         .routes(needs(Admin,    routes!(targets::put)))          // PUT    /targets/{t}
         .routes(needs(Admin,    routes!(targets::delete)))       // DELETE /targets/{t}
         .routes(needs(Viewer,   routes!(connections::list)))     // GET    /connections

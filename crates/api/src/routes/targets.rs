@@ -7,13 +7,15 @@ use axum::{Extension, Json};
 use vitrina_store::{Actor, TargetRecord};
 
 use super::documentation::{
-    BadHeader, BadState, ConfigMoved, InvalidTarget, NoTarget, NotJson, TargetMoved, TargetUsed, TooLarge,
+    BadHeader, BadState, ConfigMoved, InvalidRequest, InvalidTarget, NoRunnerAnswers, NoTarget, NotJson,
+    TargetMoved, TargetUsed, TooLarge, Unanswered,
 };
 use super::pipelines::etag;
 use crate::app::App;
 use crate::error::Result;
 use crate::extract::{Body, IfMatch, TargetPath};
-use crate::models::{Page, TargetConfig, TargetDetail};
+use crate::models::{Page, TargetConfig, TargetDetail, TargetStanding};
+use crate::query::{Params, Writer};
 use crate::services::targets;
 
 /// Targets by name
@@ -29,6 +31,22 @@ pub(super) async fn list(State(app): State<App>) -> Result<Json<Page<TargetDetai
     responses((status = 200, body = TargetDetail, headers(("etag", description = "its version"))), NoTarget))]
 pub(super) async fn show(State(app): State<App>, TargetPath(name): TargetPath) -> Result<Response> {
     Ok(shown(StatusCode::OK, targets::find(&app, &name).await?))
+}
+
+/// How a target stands
+///
+/// A runner looks at it: a table's columns beside those of a pipeline's rows, or an index behind its alias, the one before,
+/// and its mapping beside the declared one. Nothing is changed.
+#[utoipa::path(get, path = "/targets/{t}/standing", tag = "targets", operation_id = "get_target_standing",
+    params(("t" = String, Path, description = "its name, such as analytics.film_dim"), Writer),
+    responses((status = 200, body = TargetStanding), NoTarget, InvalidRequest, Unanswered, NoRunnerAnswers))]
+pub(super) async fn standing(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    TargetPath(name): TargetPath,
+    Params(Writer { pipeline }): Params<Writer>,
+) -> Result<Json<TargetStanding>> {
+    Ok(Json(targets::standing(&app, &actor, &name, pipeline.as_deref()).await?))
 }
 
 /// Describe a target, or describe it anew

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use vitrina_core::{Target, TargetName, is_allowed_target};
-use vitrina_store::{Actor, Change, Error as StoreError, TargetRecord};
+use vitrina_store::{Actor, Change, Error as StoreError, PipelineRef, TargetRecord};
 
 use crate::app::{App, Rules};
 use crate::error::{Error, Result};
 use crate::extract::IfMatch;
-use crate::models::{Document, TargetConfig};
+use crate::models::{Document, TargetConfig, TargetStanding};
 use crate::problem::Fault;
+
+use super::asking::Question;
 
 pub(crate) async fn list(app: &App) -> Result<Vec<TargetRecord>> {
     Ok(app.store.targets().await?)
@@ -44,6 +46,45 @@ pub(crate) async fn put(
 
 pub(crate) async fn delete(app: &App, actor: &Actor, name: &str, version: Option<i64>) -> Result<()> {
     app.configure(actor, &[Change::DeleteTarget { name: name.to_owned(), version }]).await
+}
+
+/// A runner looks at the target, and at what the rows of a pipeline would make of it: the first one's where none is named.
+pub(crate) async fn standing(
+    app: &App,
+    actor: &Actor,
+    name: &str,
+    pipeline: Option<&str>,
+) -> Result<TargetStanding> {
+    let TargetRecord { target, pipelines, .. } = find(app, name).await?;
+    let chosen = match pipeline {
+        Some(wanted) => {
+            Some(pipelines.iter().find(|writer| *writer == wanted).ok_or_else(|| no_writer(name))?)
+        }
+        None => pipelines.first(),
+    };
+    let chosen = match chosen {
+        Some(chosen) => Some(app.store.pipeline(&PipelineRef::Name(chosen.clone())).await?.config),
+        None => None,
+    };
+    let source = chosen.as_ref().map(|pipeline| pipeline.source_connection.clone());
+    let tasks = chosen.as_ref().map(|pipeline| pipeline.python_tasks()).unwrap_or_default();
+    let question = Question {
+        kind: "standing",
+        pipeline: None,
+        connections: [target.connection.clone()].into_iter().chain(source).collect(),
+        python_tasks: tasks.into_iter().map(str::to_owned).collect(),
+        payload: json!({"target": target, "pipeline": chosen}),
+    };
+    let answer = app.ask(actor, question).await?;
+    let mut standing: TargetStanding =
+        serde_json::from_value(answer).map_err(|_| Error::Internal("how a target stands cannot be read"))?;
+    standing.pipeline = chosen.map(|pipeline| pipeline.name);
+    Ok(standing)
+}
+
+fn no_writer(target: &str) -> Error {
+    let rule = format!("a pipeline that writes to {target}: GET /targets/{{t}} lists them");
+    Error::InvalidQuery(Fault::new("pipeline", "query.parameter", &rule))
 }
 
 fn document_faults(config: &TargetConfig, say: &mut impl FnMut(&str, &str)) {

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::json;
 
-use crate::app::{App, QUERY, send};
+use crate::app::{App, QUERY, runner, send};
 
 const FILMS: &str = "/api/v1/targets/analytics.film_dim";
 
@@ -85,4 +85,35 @@ async fn a_target_that_a_pipeline_writes_to_is_not_forgotten() {
     assert_eq!(app.get(FILMS).await.body["pipelines"], json!(["films", "planned"]));
     let answer = app.delete(FILMS).await.assert_problem(409, "target.used");
     assert!(answer.body["detail"].as_str().unwrap().contains("films, planned"), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn how_a_target_stands_is_asked_of_a_runner_beside_the_rows_of_a_pipeline_that_writes_to_it() {
+    let app = App::start().await;
+    app.get("/targets/analytics.film_dim/standing").await.assert_problem(404, "target.not_found");
+    app.put_json(FILMS, &json!({"key": ["id"]})).await.assert(201);
+    app.create_pipeline("films").await;
+    app.get("/targets/analytics.film_dim/standing").await.assert_problem(503, "runner.none");
+    app.store.announce(&runner(), 4).await.unwrap();
+    let wrong = app.get("/targets/analytics.film_dim/standing?pipeline=nobody").await;
+    assert_eq!(wrong.assert_problem(422, "request.invalid").faults(), [("pipeline", "query.parameter")]);
+    let seen = json!({"runner": "r1", "exists": true, "rows": 7, "index": null, "previous": null, "compared": true,
+        "fields": [{"name": "id", "declared": "bigint", "live": "bigint"}], "lacks": [], "problem": null});
+    let looking = async {
+        let mut wakeups = app.store.wakeups().await.unwrap();
+        loop {
+            if let Some(taken) =
+                app.store.take_request(&runner(), std::time::Duration::from_secs(60)).await.unwrap()
+            {
+                app.store.answer(&taken, Ok(seen.clone())).await.unwrap();
+                return taken;
+            }
+            wakeups.next().await;
+        }
+    };
+    let (told, taken) = tokio::join!(app.get("/targets/analytics.film_dim/standing"), looking);
+    let told = told.assert(200).body;
+    assert_eq!((taken.kind.as_str(), &taken.payload["pipeline"]["name"]), ("standing", &json!("films")));
+    assert_eq!((&told["pipeline"], &told["rows"]), (&json!("films"), &json!(7)));
+    assert_eq!(told["fields"], seen["fields"]);
 }

@@ -5,6 +5,7 @@ mod duplicates;
 mod postgres;
 mod refused;
 pub(crate) mod search;
+mod standing;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use vitrina_core::{
 
 use crate::Connections;
 use crate::reconcile::{self, Pair};
+pub use standing::{Standing, StandingField};
 
 /// All that a sink needs to know of the run it writes for.
 pub struct Order<'a> {
@@ -101,6 +103,11 @@ pub trait Kind: Sync + Send + fmt::Debug {
     /// What would have to be done to the target before it can take the rows; nothing where it can.
     async fn lacks(&self, _: &Definition<'_>) -> Result<Vec<String>> {
         Ok(Vec::new())
+    }
+    /// What is there, beside what the rows would make of it. Nothing is changed.
+    async fn standing(&self, definition: &Definition<'_>) -> Result<Standing> {
+        let message = format!("how {} stands cannot be told", definition.name);
+        Err(Error::fix("target.unsupported", message))
     }
     /// Removes what a deleted pipeline has left beside its target. The target itself stays.
     async fn forget(&self, _: &Left<'_>) -> Result<()> {

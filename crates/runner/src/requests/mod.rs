@@ -5,6 +5,7 @@
 mod forget;
 mod inspect;
 mod row;
+mod standing;
 mod test_connection;
 
 use std::sync::Arc;
@@ -100,6 +101,7 @@ async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
     match taken.kind.as_str() {
         "inspect" => inspect::answer(desk, &taken.payload).await,
         "row" => row::answer(desk, &taken.payload).await,
+        "standing" => standing::answer(desk, &taken.payload).await,
         "test_connection" => test_connection::answer(desk, &taken.payload).await,
         "forget" => forget::answer(desk, &taken.payload).await,
         kind => Err(Error::fix("request.unknown", format!("this runner knows no request {kind:?}"))

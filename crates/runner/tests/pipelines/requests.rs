@@ -114,6 +114,37 @@ async fn missing_rights_come_as_statements_to_copy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn how_a_mart_stands_is_told_beside_the_columns_of_a_query() {
+    let stage = Stage::with_films(3).await;
+    let id = stage.full(5).await;
+    let pipeline = stage.store.pipeline(&vitrina_store::PipelineRef::Id(id)).await.unwrap().config;
+    let target = stage.store.target(&pipeline.effective_target().parse().unwrap()).await.unwrap();
+    let (_runner, _stop) = stage.start_runner("r1");
+    let standing = async |pipeline: Value| {
+        let asked = request("standing", json!({"target": target, "pipeline": pipeline}));
+        stage.answered(&asked).await.answer.expect("an answer")
+    };
+    let fine = standing(json!(pipeline)).await;
+    assert_eq!((&fine["exists"], &fine["lacks"], &fine["problem"]), (&json!(true), &json!([]), &Value::Null));
+    let rating = json!({"name": "rating", "declared": "numeric(3,1)", "live": "numeric(3,1)"});
+    assert!(fine["fields"].as_array().unwrap().contains(&rating), "{fine}");
+    stage.db.execute("alter table analytics.film drop column rating").await;
+    let poor = standing(json!(pipeline)).await;
+    assert!(poor["lacks"][0].as_str().unwrap().contains("add column \"rating\""), "{poor}");
+    assert!(
+        standing(Value::Null).await["fields"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|field| field["declared"].is_null())
+    );
+    stage.db.execute("drop table analytics.film").await;
+    let none = standing(json!(pipeline)).await;
+    assert_eq!((&none["exists"], &none["rows"]), (&json!(false), &Value::Null));
+    assert!(none["lacks"][0].as_str().unwrap().starts_with("create table"), "{none}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_pipeline_leaves_nothing_beside_its_mart() {
     let stage = Stage::with_films(30).await;
     let id = stage.pipeline(json!({"batch_size": 10, "first_load": "staged"})).await;

@@ -10,13 +10,13 @@ use vitrina_testbed::SearchServer;
 
 use crate::shelf::Shelf;
 
-/// Severity and code of what a runner finds about the target.
-async fn inspected(shelf: &Shelf, id: PipelineId) -> Vec<(String, String)> {
+/// What a runner answers about the target of a pipeline.
+async fn asked(shelf: &Shelf, kind: &'static str, id: PipelineId) -> Value {
     let store = &shelf.stage.store;
     let pipeline = store.pipeline(&PipelineRef::Id(id)).await.unwrap().config;
     let target = store.target(&shelf.target().parse().unwrap()).await.unwrap();
     let request = Request {
-        kind: "inspect",
+        kind,
         pipeline: None,
         payload: json!({"pipeline": pipeline, "target": target}),
         connections: vec!["content".to_owned(), "search".to_owned()],
@@ -27,12 +27,17 @@ async fn inspected(shelf: &Shelf, id: PipelineId) -> Vec<(String, String)> {
     let (_runner, _stop) = shelf.stage.start(shelf.settings("looker"));
     let mut wakeups = store.wakeups().await.unwrap();
     let asked = store.ask(&request).await.unwrap();
-    let answer = loop {
+    loop {
         match store.request_of(asked).await.unwrap().unwrap() {
             found if found.is_open() => drop(wakeups.next().await),
-            found => break found.answer.unwrap(),
+            found => return found.answer.unwrap(),
         }
-    };
+    }
+}
+
+/// Severity and code of what a runner finds about the target.
+async fn inspected(shelf: &Shelf, id: PipelineId) -> Vec<(String, String)> {
+    let answer = asked(shelf, "inspect", id).await;
     let text = |check: &Value, field: &str| check[field].as_str().unwrap().to_owned();
     let checks =
         answer["checks"].as_array().unwrap().iter().filter(|check| check["field"] == "/target_table");
@@ -67,5 +72,38 @@ async fn a_name_that_is_taken_is_told_before_the_first_run() {
         assert_eq!(inspected(&shelf, id).await, [("error".to_owned(), "sink.name_taken".to_owned())]);
         shelf.describe(json!({"document": {"take_over": true}})).await;
         assert_eq!(inspected(&shelf, id).await, [("ok".to_owned(), "target.takes".to_owned())]);
+    }
+}
+
+#[tokio::test]
+async fn how_an_index_stands_is_told_with_the_one_before_and_its_mapping_beside_the_declared_one() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::new(&server, 3).await;
+        let id = shelf.full(10).await;
+        let none = asked(&shelf, "standing", id).await;
+        assert_eq!(
+            (&none["exists"], &none["index"], &none["problem"]),
+            (&json!(false), &Value::Null, &Value::Null)
+        );
+        shelf.succeed(id).await;
+        let first = shelf.behind().await.remove(0);
+        shelf.succeed(id).await;
+        let standing = asked(&shelf, "standing", id).await;
+        assert_eq!(
+            (&standing["index"], &standing["previous"]),
+            (&json!(shelf.behind().await[0]), &json!(first))
+        );
+        assert_eq!(standing["rows"], 3);
+        let parted = |standing: &Value| {
+            let fields = standing["fields"].as_array().unwrap().iter();
+            fields.filter(|field| field["declared"] != field["live"]).cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(parted(&standing), Vec::<Value>::new());
+        let mapping = json!({"properties": {"id": {"type": "long"}, "title": {"type": "keyword"}, "rating": {"type": "double"}, "modified": {"type": "date"}}});
+        shelf.describe(json!({"mapping": mapping})).await;
+        let parted = parted(&asked(&shelf, "standing", id).await);
+        let title = parted.iter().find(|field| field["name"] == "title").unwrap();
+        assert_eq!(title["declared"], r#"{"type":"keyword"}"#);
+        assert!(title["live"].as_str().unwrap().contains("text"), "{title}");
     }
 }

@@ -11,6 +11,7 @@ mod mart;
 mod merge;
 mod put;
 mod shape;
+mod standing;
 mod statements;
 mod straight;
 mod trouble;
@@ -92,6 +93,10 @@ impl Kind for Postgres {
 
     async fn lacks(&self, definition: &Definition<'_>) -> Result<Vec<String>> {
         create::lacks(&create::session(definition).await?, definition).await
+    }
+
+    async fn standing(&self, definition: &Definition<'_>) -> Result<super::Standing> {
+        standing::standing(definition).await
     }
 
     async fn pair<'a>(

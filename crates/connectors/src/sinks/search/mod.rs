@@ -22,6 +22,7 @@ mod mapping;
 mod names;
 mod operations;
 mod rollback;
+mod standing;
 pub(crate) mod tested;
 mod upsert;
 mod values;
@@ -91,6 +92,10 @@ impl Kind for Search {
 
     async fn lacks(&self, definition: &Definition<'_>) -> Result<Vec<String>> {
         inspect::inspect(definition).await.map(|()| Vec::new())
+    }
+
+    async fn standing(&self, definition: &Definition<'_>) -> Result<super::Standing> {
+        standing::standing(definition).await
     }
 
     async fn forget(&self, left: &Left<'_>) -> Result<()> {

@@ -1,0 +1,55 @@
+//! How a target stands, beside what one of its pipelines would make of it.
+
+use arrow_schema::Schema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use vitrina_connectors::sinks::{Definition, Standing, StandingField};
+use vitrina_core::{Pipeline, Result, Target, TargetName, is_allowed_target};
+
+use super::{Desk, unreadable};
+use crate::look::{Look, View};
+
+#[derive(Debug, Deserialize)]
+struct Question {
+    target: Target,
+    /// None where nobody writes to it.
+    pipeline: Option<Pipeline>,
+}
+
+pub(super) async fn answer(desk: &Desk, payload: &Value) -> Result<Value> {
+    let Question { target, pipeline } = Question::deserialize(payload).map_err(|error| unreadable(&error))?;
+    let connections = desk.settings.connections.afresh();
+    let name: TargetName = is_allowed_target(&target.name, &desk.settings.allowed_targets)?;
+    let schema = match &pipeline {
+        Some(pipeline) => columns(desk, pipeline, target.clone()).await?,
+        None => None,
+    };
+    let known = schema.unwrap_or_else(Schema::empty);
+    let definition = Definition { name: &name, target: &target, schema: &known, connections: &connections };
+    let standing = desk.settings.sinks.of(&name)?.standing(&definition).await?;
+    Ok(told(&standing, !known.fields().is_empty(), &desk.settings.name))
+}
+
+/// Of the rows as they come to the target, where that can be told before they do.
+async fn columns(desk: &Desk, pipeline: &Pipeline, target: Target) -> Result<Option<Schema>> {
+    let connections = desk.settings.connections.afresh();
+    let view = View {
+        connections: &connections,
+        allowed_targets: &desk.settings.allowed_targets,
+        sinks: &desk.settings.sinks,
+        max_batch_bytes: desk.settings.max_batch_bytes,
+        installation: desk.installation,
+        python: desk.settings.python.as_ref(),
+    };
+    let look = Look::at(pipeline, target, &view).await?;
+    Ok(look.schema.as_deref().cloned())
+}
+
+fn told(standing: &Standing, compared: bool, runner: &str) -> Value {
+    let Standing { exists, rows, index, previous, fields, lacks, problem } = standing;
+    let field =
+        |field: &StandingField| json!({"name": field.name, "declared": field.declared, "live": field.live});
+    let fields: Vec<Value> = fields.iter().map(field).collect();
+    json!({"runner": runner, "exists": exists, "rows": rows, "index": index, "previous": previous, "fields": fields,
+           "compared": compared, "lacks": lacks, "problem": problem})
+}
