@@ -11,7 +11,13 @@ use crate::output::{self, fitting, one_line, shell_word, time};
 use super::backfill::key;
 use super::reconcile::text::key_text;
 
+const EXAMPLES: &str = "\
+Examples:
+  vitrina row film_dim 7                   at the source, in the target, rejected or not, and written when
+  vitrina row film_genre '[\"7\", \"drama\"]'  a key of several columns";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name or id
     pipeline: String,
