@@ -19,6 +19,7 @@ mod settings;
 mod worker;
 
 pub use pool::Python;
+pub use process::VARIABLES;
 pub use reading::{Reading, Yielded};
 pub use registry::{PythonTask, Registry, TaskUse, unknown};
 pub use sdk::Sdk;

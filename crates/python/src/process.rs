@@ -11,7 +11,7 @@ use command_fds::CommandFdExt;
 use command_fds::FdMapping;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::process::{Child, Command};
@@ -21,7 +21,7 @@ use crate::PythonSettings;
 use crate::sdk::Sdk;
 
 /// Variables that a program may need whatever it does. All others stay with the runner: they may hold its passwords.
-const VARIABLES: [&str; 9] =
+pub const VARIABLES: [&str; 9] =
     ["PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH"];
 const IN: i32 = 3;
 const OUT: i32 = 4;
@@ -128,11 +128,13 @@ impl Drop for Process {
 /// What a worker has started outlives it as a child of the first process. In a container that may be this one, and without
 /// this the dead would stay. Elsewhere they are no children of ours.
 async fn bury(group: Pid) {
-    let reap = || waitid(Id::PGid(group), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG);
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     let burying = async {
-        while let Ok(found) = reap() {
-            if found == WaitStatus::StillAlive {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+        while let Ok(found) = waitid(Id::PGid(group), flags) {
+            match found.pid().filter(|pid| *pid != group) {
+                Some(pid) => drop(waitpid(pid, Some(WaitPidFlag::WNOHANG))),
+                // They live, or the worker itself is dead, whose parent reaps it.
+                None => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         }
     };

@@ -198,13 +198,15 @@ impl Session {
                     *column = arrow_array::new_null_array(field.data_type(), rows.num_rows());
                     field
                 }
-                (data_type, Some(was)) if was.data_type() == data_type && !is_told(field, &was) => {
+                (data_type, Some(was))
+                    if was.data_type() == data_type && !is_told(field, &was) && !is_untyped(&was) =>
+                {
                     Arc::new(was.with_nullable(true))
                 }
                 (data_type, _) if Kind::of_arrow(data_type).is_none() => {
                     return Err(no_such_type(&task.name, field));
                 }
-                _ => Arc::new(field.as_ref().clone().with_nullable(true)),
+                _ => Arc::new(typed_by_values(field)),
             };
             fields.push(field);
         }
@@ -226,6 +228,13 @@ const UNTYPED: &str = "vitrina_untyped";
 
 fn untyped(name: &str) -> Field {
     Field::new(name, DataType::Utf8, true).with_metadata([(UNTYPED.into(), "true".into())].into())
+}
+
+/// It may have come in without one, and be handed back with its mark.
+fn typed_by_values(field: &Field) -> Field {
+    let mut metadata = field.metadata().clone();
+    metadata.remove(UNTYPED);
+    field.clone().with_nullable(true).with_metadata(metadata)
 }
 
 /// Nobody has said which type the column has: NULL fits into any that is there, but none can be made for it.

@@ -246,6 +246,7 @@ pub(crate) struct Pipeline {
 /// As far as it matters to who deletes it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct PipelineDetail {
+    pub(crate) id: Uuid,
     pub(crate) name: String,
     pub(crate) target: String,
     pub(crate) version: i64,

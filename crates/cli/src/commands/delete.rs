@@ -24,14 +24,14 @@ pub(crate) struct Args {
     yes: bool,
 }
 
-/// Only the version that was seen is deleted: whoever has edited it meanwhile did not mean to lose it.
+/// Only what was seen is deleted: whoever has edited it meanwhile, or has made another of its name, did not mean to lose it.
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let client = context.client()?;
     let found = client.pipeline(&args.pipeline).await?.known;
     if !args.yes {
         consent(&found.name, &found.target)?;
     }
-    client.delete(&args.pipeline, found.version).await?;
+    client.delete(&found.id.to_string(), found.version).await?;
     context.output.show(&json!({"deleted": found.name}), || {
         format!("{} is deleted; {} stays as it is", found.name, found.target)
     });

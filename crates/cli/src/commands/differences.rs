@@ -13,7 +13,7 @@ use super::reconcile::text;
 
 const EXAMPLES: &str = "\
 Examples:
-  vitrina differences film_dim                  of its newest comparison by rows
+  vitrina differences film_dim                  of the comparison that its verdict is of
   vitrina differences film_dim --kind missing   only rows that the target lacks
   vitrina differences film_dim --download csv > differences.csv";
 

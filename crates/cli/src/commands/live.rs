@@ -2,7 +2,7 @@
 //! when something has happened; what has then changed is looked up.
 
 use std::collections::HashMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -48,7 +48,10 @@ pub(super) async fn keep_showing(
         let mut screen = Screen::new(context.output);
         let mut events = client.events(TOPICS).await?;
         loop {
-            screen.show(look().await?);
+            if !screen.show(look().await?) {
+                // Whoever read it has gone.
+                return Ok(Exit::Done);
+            }
             tokio::time::sleep(AT_MOST_EVERY).await;
             if something_happened(&mut events).await? == Stream::Ended {
                 events = client.events(TOPICS).await?;
@@ -85,16 +88,17 @@ struct Screen {
     /// What was drawn last.
     drawn: String,
     /// What was told of each pipeline.
-    told: HashMap<String, String>,
+    told: Option<HashMap<String, String>>,
 }
 
 impl Screen {
     fn new(format: Format) -> Self {
         let redraws = format == Format::Table && io::stdout().is_terminal();
-        Self { format, redraws, drawn: String::new(), told: HashMap::new() }
+        Self { format, redraws, drawn: String::new(), told: None }
     }
 
-    fn show(&mut self, view: View) {
+    /// Answers whether somebody still reads it.
+    fn show(&mut self, view: View) -> bool {
         match self.redraws {
             true => self.draw(&view.text),
             false => self.tell(view),
@@ -102,7 +106,7 @@ impl Screen {
     }
 
     /// As much as the terminal holds: what has left it could not be written over.
-    fn draw(&mut self, text: &str) {
+    fn draw(&mut self, text: &str) -> bool {
         let height = terminal_size::terminal_size().map_or(24, |(_, height)| usize::from(height.0));
         let text = fitting(text);
         let all: Vec<&str> = text.lines().collect();
@@ -112,28 +116,31 @@ impl Screen {
         }
         let shown = shown.join("\n");
         if shown == self.drawn {
-            return;
+            return true;
         }
         let back = match self.drawn.lines().count() {
             0 => String::new(),
             lines => format!("\x1b[{lines}A\r\x1b[J"),
         };
-        let mut stdout = io::stdout().lock();
-        let _ = writeln!(stdout, "{back}{shown}").and_then(|()| stdout.flush());
+        let reads = output::pass_on(format!("{back}{shown}\n").as_bytes());
         self.drawn = shown;
+        reads
     }
 
-    fn tell(&mut self, view: View) {
-        let first = self.told.is_empty();
-        if first && self.format == Format::Table {
-            output::print(&view.text);
-        }
-        for Line { name, text, document } in view.lines {
-            let known = self.told.insert(name, text.clone());
-            if known.as_ref() == Some(&text) || (first && self.format == Format::Table) {
+    fn tell(&mut self, view: View) -> bool {
+        let before = self.told.take();
+        // The first look is one table; every other form is items from the start.
+        let all_at_once = before.is_none() && self.format == Format::Table;
+        let mut reads = !all_at_once || output::pass_on(format!("{}\n", view.text).as_bytes());
+        let known = before.unwrap_or_default();
+        for Line { name, text, document } in &view.lines {
+            if all_at_once || known.get(name) == Some(text) {
                 continue;
             }
-            self.format.show_item(&document, || format!("{}  {text}", time(Timestamp::now())));
+            let told = self.format.item(document, || format!("{}  {text}", time(Timestamp::now())));
+            reads &= output::pass_on(format!("{told}\n").as_bytes());
         }
+        self.told = Some(view.lines.into_iter().map(|line| (line.name, line.text)).collect());
+        reads
     }
 }

@@ -92,7 +92,8 @@ async fn watch_run(client: &Client, pipeline: &str, id: Uuid) -> Result<Answer<R
             return Ok(run);
         }
         if total.is_none() {
-            total = Some(expected(client, pipeline, &run.known).await?);
+            // Only shown: without it the run goes on as well.
+            total = Some(expected(client, pipeline, &run.known).await.unwrap_or_default());
         }
         show(&run.known, total.flatten(), &mut progress);
     }

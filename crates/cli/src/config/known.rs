@@ -49,7 +49,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("api.ca", "VITRINA_API_CA", Text, Unset, "PEM file with a certificate authority that the command line trusts beside the system's"),
     setting("runner.name", "VITRINA_RUNNER_NAME", Text, Derived("<host>-<process id>"), "how this runner signs its leases"),
     setting("runner.max_concurrent", "VITRINA_RUNNER_MAX_CONCURRENT", Text, Value("4"), "runs at a time"),
-    setting("runner.poll_interval", "VITRINA_RUNNER_POLL_INTERVAL", Text, Value("1s"), "how often to look for requested runs"),
+    setting("runner.poll_interval", "VITRINA_RUNNER_POLL_INTERVAL", Text, Value("1s"), "how often to look for requested runs, and at least every 10s"),
     setting("runner.lease", "VITRINA_RUNNER_LEASE", Text, Value("30s"), "how long a silent runner keeps its pipelines"),
     setting("runner.shutdown_timeout", "VITRINA_RUNNER_SHUTDOWN_TIMEOUT", Text, Value("30s"), "how long a stopping runner may finish its batches"),
     setting("runner.pause_timeout", "VITRINA_RUNNER_PAUSE_TIMEOUT", Text, Value("60s"), "how long a pause waits for the batch under way before that is rolled back"),

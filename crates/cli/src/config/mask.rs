@@ -69,6 +69,17 @@ fn without_passwords(text: &str) -> String {
     if masked { url.into() } else { text.to_owned() }
 }
 
+/// The same for a text that refers to secrets: none stands in it beside its references.
+pub(crate) fn hides_its_secrets(text: &str) -> bool {
+    let mut plain = text.to_owned();
+    while let Some((start, end)) =
+        plain.find("${").and_then(|start| Some((start, start + plain[start..].find('}')?)))
+    {
+        plain.replace_range(start..=end, MASK);
+    }
+    plain == MASK || masked(&plain) == plain
+}
+
 fn is_password(parameter: &str) -> bool {
     let parameter = parameter.to_ascii_lowercase();
     ["pass", "token", "secret", "key"].iter().any(|word| parameter.contains(word))
@@ -79,8 +90,12 @@ pub(super) fn in_clear(values: &Values) -> Vec<Problem> {
     let warning = |(key, value): (&String, &Value)| {
         let Written::Text(text) = &value.given.written else { return None };
         let setting = known::find(key).filter(|setting| setting.is_secret())?;
-        let in_file = matches!(value.given.origin, Origin::File { .. }) && !text.contains("${");
-        (in_file && presentable(setting, value) != *text).then(|| {
+        let in_file = matches!(value.given.origin, Origin::File { .. });
+        let is_clear = match text.contains("${") {
+            true => text.contains("://") && !hides_its_secrets(text),
+            false => presentable(setting, value) != *text,
+        };
+        (in_file && is_clear).then(|| {
             Complaint::new("a secret stands in the file", "write ${env:NAME} or ${file:path} in its place")
                 .about(key, &value.given.origin)
         })

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 pub use error::{ConfigError, Problem};
 pub use known::reference;
-pub(crate) use mask::masked;
+pub(crate) use mask::{hides_its_secrets, masked};
 pub use origin::Origin;
 pub(crate) use parse::duration;
 pub use settings::{ApiSettings, Connection, LogFormat, LogSettings, RunnerSettings, Settings};

@@ -34,10 +34,14 @@ impl Format {
 
     /// An item of a list that is printed as it grows: a line of JSON, or an item of a YAML sequence.
     pub(crate) fn show_item(self, item: &impl Serialize, text: impl FnOnce() -> String) {
+        print(&self.item(item, text));
+    }
+
+    pub(crate) fn item(self, item: &impl Serialize, text: impl FnOnce() -> String) -> String {
         match self {
-            Self::Table => print(&text()),
-            Self::Json | Self::Ndjson => print(&line(item)),
-            Self::Yaml => print(&Self::Yaml.written(&[item])),
+            Self::Table => text(),
+            Self::Json | Self::Ndjson => line(item),
+            Self::Yaml => Self::Yaml.written(&[item]),
         }
     }
 

@@ -161,11 +161,14 @@ async fn a_function_is_written_with_its_test_registered_by_the_lines_it_says_and
     let (wrote, said) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(wrote.lines().count(), 3, "{wrote}{said}");
     assert!(typed(&["transform", "new", "film_title"]).refuses(2).contains("film_title.py is there already"));
-    for name in ["Film", "class", "../evil"] {
+    for name in ["Film", "class", "../evil", "json", "golden"] {
         typed(&["transform", "new", name]).ends(2);
     }
     let tested = typed(&["transform", "test"]).ends(0);
     assert!(tested.contains("3 passed"), "{tested}");
+    let spy = "import os, sys\n\ndef test_it_sees_what_workers_see():\n    assert 'VITRINA_DATABASE_URL' not in os.environ and '' not in sys.path\n";
+    std::fs::write(project.path().join("functions/tests/spy_test.py"), spy).unwrap();
+    typed(&["transform", "test"]).ends(0);
     let tested =
         typed(&["transform", "test", "functions/tests/film_title_test.py", "--", "-k", "trimmed"]).ends(0);
     assert!(tested.contains("1 passed"), "{tested}");

@@ -10,7 +10,7 @@ mod standing;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow_schema::{Fields, Schema};
+use arrow_schema::{FieldRef, Schema};
 use async_trait::async_trait;
 use uuid::Uuid;
 use vitrina_core::{
@@ -79,16 +79,22 @@ pub struct Left<'a> {
     pub connections: &'a Connections,
 }
 
-/// A target is not made from guesses: a column that only NULL has come in so far may be of any type.
-fn require_types(target: &dyn fmt::Display, fields: &Fields) -> Result<()> {
-    let Some(field) = fields.iter().find(|field| vitrina_python::is_untyped(field)) else { return Ok(()) };
+/// A target is not made from guesses: a column that only NULL has come in so far may be of any type. `otherwise` says what
+/// else can be done.
+fn require_types<'a>(
+    target: &dyn fmt::Display,
+    fields: impl IntoIterator<Item = &'a FieldRef>,
+    otherwise: &str,
+) -> Result<()> {
+    let Some(field) = fields.into_iter().find(|field| vitrina_python::is_untyped(field)) else {
+        return Ok(());
+    };
     let name = field.name();
     let message = format!(
         "the type of column {name:?} is needed to create {target}, and only NULL has come from the Python function"
     );
-    Err(Error::fix("sink.no_type", message).hint(format!(
-        "declare it in the function, output={{{name:?}: \"bigint\", ...}}, or create {target} yourself"
-    )))
+    Err(Error::fix("sink.no_type", message)
+        .hint(format!("declare it in the function, output={{{name:?}: \"bigint\", ...}}, or {otherwise}")))
 }
 
 /// A kind of sink, by the shape of the target's name.

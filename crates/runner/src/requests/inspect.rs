@@ -79,7 +79,8 @@ async fn takes(
     }
     let is_made = |statement: &String| statement.starts_with("create table ");
     if definition.target.create_if_missing && lacks.iter().any(is_made) {
-        let detail = format!("{name} does not exist: its first run creates it");
+        let detail =
+            format!("{name} does not exist: its first run creates it, which its login has to be allowed");
         return Ok(Check::new("target.created", "ok", "/target_table", detail));
     }
     let detail = format!("{name} does not exist, or lacks columns");

@@ -58,7 +58,7 @@ pub(super) struct Address {
 /// else in it may be a secret.
 pub(super) fn address(given: &str, connection: &str) -> Address {
     let shown = config::masked(given);
-    if given.contains("${") || shown == given {
+    if config::hides_its_secrets(given) {
         return Address { written: given.to_owned(), variable: None };
     }
     let variable = |what: &str| format!("{}_{what}", connection.to_ascii_uppercase());
@@ -92,6 +92,9 @@ mod tests {
             ("postgres://a:s3@db/cinema?sslpassword=s4", "${env:CINEMA_URL}", Some("CINEMA_URL")),
             ("https://a:s3@one:9200,https://a:s4@two:9200", "${env:CINEMA_URL}", Some("CINEMA_URL")),
             ("${env:MY_URL}", "${env:MY_URL}", None),
+            ("postgres://a:s3@${env:HOST}/cinema", "${env:CINEMA_URL}", Some("CINEMA_URL")),
+            ("postgres://a:${env:P}@db/cinema?sslpassword=s4", "${env:CINEMA_URL}", Some("CINEMA_URL")),
+            ("postgres://a@${env:HOST}/cinema", "postgres://a@${env:HOST}/cinema", None),
             ("postgres://a:${file:key}@db/cinema", "postgres://a:${file:key}@db/cinema", None),
         ] {
             let variable = variable.map(str::to_owned);

@@ -117,7 +117,7 @@ async fn look(ends: &Ends) -> Result<(Vec<Table>, Names)> {
 
 /// Two names of one database answer the same.
 async fn which(session: &mut PgConnection) -> sqlx::Result<String> {
-    let sql = "select concat_ws('/', current_database(), (select oid from pg_database where datname = current_database()), pg_postmaster_start_time())";
+    let sql = "select concat_ws('/', current_database(), (select oid from pg_database where datname = current_database()), extract(epoch from pg_postmaster_start_time()))";
     sqlx::query_scalar(sql).fetch_one(session).await
 }
 

@@ -36,6 +36,9 @@ pub(crate) struct Args {
 fn name(text: &str) -> Result<String, String> {
     let plain = text.starts_with(|c: char| c.is_ascii_lowercase())
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    if TAKEN.lines().any(|taken| taken == text) {
+        return Err("Python or its tests have a module of that name, which this one would hide".to_owned());
+    }
     match plain && text.len() <= 63 && !KEYWORDS.contains(&text) {
         true => Ok(text.to_owned()),
         false => {
@@ -45,11 +48,14 @@ fn name(text: &str) -> Result<String, String> {
     }
 }
 
+/// Modules of Python's library, and names that a written test has.
+const TAKEN: &str = include_str!("taken.txt");
+
 #[rustfmt::skip] // a list
-const KEYWORDS: [&str; 33] = [
+const KEYWORDS: [&str; 32] = [
     "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else", "except",
     "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or", "pass", "raise",
-    "return", "try", "while", "with", "yield", "vitrina",
+    "return", "try", "while", "with", "yield",
 ];
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit> {

@@ -2,6 +2,7 @@
 //! runner's workers would see.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -22,6 +23,8 @@ Examples:
 
 /// As `transform new` calls it.
 const FOLDER: &str = "functions";
+/// Without the folder it is started in, which workers do not see either.
+const PYTEST: &str = "import sys; sys.path[:] = [folder for folder in sys.path if folder]; import pytest; sys.exit(pytest.main(sys.argv[1:]))";
 /// pytest has found no test.
 const NONE_FOUND: i32 = 5;
 
@@ -45,14 +48,18 @@ pub(super) async fn run(args: &Args, context: &Context) -> Result<Exit> {
         return Err(Exit::Usage.fault(format!("there is no {}\nhint: {hint}", missing.display())));
     }
     let sdk = Sdk::lay_out()?;
-    let python = |arguments: &[&str]| {
+    let path = python_path(&sdk, &paths, &settings)?;
+    let variables = settings.python.iter().flat_map(|python| python.variables.iter().map(String::as_str));
+    let variables: Vec<&str> = vitrina_python::VARIABLES.into_iter().chain(variables).collect();
+    let python = |program: &str| {
         let mut command = Command::new(&settings.interpreter);
-        command.args(arguments).env("PYTHONPATH", python_path(&sdk, &paths, &settings));
-        command.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).kill_on_drop(true);
+        command.env_clear().envs(variables.iter().filter_map(|name| Some((name, env::var_os(name)?))));
+        command.args(["-c", program]).env("PYTHONPATH", &path).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.stdin(Stdio::null()).kill_on_drop(true);
         command
     };
-    has_pytest(python(&["-c", "import pytest"]), &settings.interpreter).await?;
-    let mut tests = python(&["-m", "pytest"]);
+    has_pytest(python("import pytest"), &settings.interpreter).await?;
+    let mut tests = python(PYTEST);
     let ended = tests.args(&paths).args(&args.options).status().await.context("cannot run pytest")?;
     match ended.code() {
         Some(0) => Ok(Exit::Done),
@@ -71,7 +78,7 @@ fn usual_places(settings: &Settings) -> Vec<PathBuf> {
 }
 
 /// The SDK first, as a runner has it; then where functions are: beside their tests, or a folder above.
-fn python_path(sdk: &Sdk, paths: &[PathBuf], settings: &Settings) -> std::ffi::OsString {
+fn python_path(sdk: &Sdk, paths: &[PathBuf], settings: &Settings) -> Result<OsString> {
     let mut folders = vec![sdk.path().to_owned()];
     folders.extend(settings.python.iter().flat_map(|python| python.path.clone()));
     for path in paths {
@@ -79,7 +86,7 @@ fn python_path(sdk: &Sdk, paths: &[PathBuf], settings: &Settings) -> std::ffi::O
         let above = path.ancestors().skip(usize::from(path.is_file())).take(2);
         folders.extend(above.map(Path::to_owned));
     }
-    env::join_paths(folders).unwrap_or_default()
+    env::join_paths(folders).context("a folder of functions has a name that no path can hold")
 }
 
 async fn has_pytest(mut ask: Command, interpreter: &Path) -> Result<()> {

@@ -13,6 +13,8 @@ use crate::sql::identifier;
 /// Types of extensions and users have higher numbers, and may not exist beside the mart.
 const FIRST_USER_OID: u32 = 16_384;
 
+const OTHERWISE: &str = "create the table or the column yourself";
+
 /// The type a mart's column needs for the values of a query's column.
 pub(super) fn column_type(field: &Field) -> String {
     let metadata = field.metadata();
@@ -83,7 +85,7 @@ pub(super) fn statement(name: &TargetName, target: &Target, schema: &Schema) -> 
             format!("the query returns no column {missing:?}, which is in the key of {name}"),
         ));
     }
-    require_types(name, schema.fields())?;
+    require_types(name, schema.fields(), OTHERWISE)?;
     let column = |field: &std::sync::Arc<Field>| {
         let not_null = if target.key.contains(field.name()) { " not null" } else { "" };
         format!("{} {}{not_null}", identifier(field.name()), column_type(field))
@@ -105,7 +107,7 @@ pub(super) async fn lacks(session: &Session, definition: &Definition<'_>) -> Res
     };
     let missing = schema.fields().iter().filter(|field| !mart.has(field.name()));
     let missing: Fields = missing.cloned().collect();
-    require_types(name, &missing)?;
+    require_types(name, &missing, OTHERWISE)?;
     let missing: Vec<String> = missing.iter().map(|field| add_column(&mart, field)).collect();
     if missing.is_empty() {
         // What else is wrong no statement of ours can mend: it is told as a run would tell it.

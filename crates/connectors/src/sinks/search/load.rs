@@ -14,6 +14,7 @@ use vitrina_core::{
 
 use super::bulk::Bulk;
 use super::control::{self, Control, Previous, encoded};
+use super::fault::Judgement;
 use super::fence::Fence;
 use super::indexes::{self, Standing};
 use super::names::Names;
@@ -296,6 +297,9 @@ impl SearchSink {
         if operations.len() > 0 {
             // A version in the way is one that the load has written, or this very copy.
             let (_, sent) = Bulk { client: &self.client, door }.send(operations).await?;
+            if let Some((_, fault)) = sent.refused.iter().find(|(_, fault)| fault.judge() != Judgement::Row) {
+                return Err(self.client.stop(fault.clone()));
+            }
             if !sent.refused.is_empty() {
                 tracing::warn!(
                     documents = sent.refused.len(),

@@ -372,7 +372,9 @@ impl SearchSink {
     fn whole_mapping(&self) -> Result<Value> {
         let mapping = self.mapping()?.clone();
         if let Some((schema, _)) = self.mapping.as_ref().filter(|_| self.target.mapping.is_none()) {
-            require_types(&self.target.name, schema.fields())?;
+            let made =
+                schema.fields().iter().filter(|column| self.target.document.field(column.name()).is_some());
+            require_types(&self.target.name, made, "give the target a mapping")?;
         }
         Ok(if checksum::is_wanted(&self.target) { checksum::mapped(mapping) } else { mapping })
     }

@@ -92,6 +92,10 @@ def late(context: Context, position) -> Iterator[tuple[list[dict], Any]]:
 def without_a_rating(row: dict) -> dict:
     return {"id": row["id"], "title": row["title"], "score": None}
 
+@transform
+def praised(row: dict) -> dict:
+    return row | {"score": "good"}
+
 @transform(output={"score": "bigint"})
 def with_a_score_to_come(row: dict) -> dict:
     return without_a_rating(row)
@@ -398,6 +402,13 @@ async fn a_mart_is_not_made_of_a_column_that_only_null_has_come_in() {
     let run = functions.run(&stage, id).await;
     assert_eq!(run.error_code.as_deref(), Some("sink.no_type"), "{:?}", run.error);
     assert!(run.error.is_some_and(|error| error.contains("score") && error.contains("output=")));
+    let mut later = plan(&["without_a_rating", "praised"]);
+    later["name"] = json!("later");
+    later["target_table"] = json!("analytics.made");
+    let later = stage.pipeline(later).await;
+    functions.succeed(&stage, later).await;
+    assert_eq!(stage.count("analytics.made where score = 'good'").await, 5, "a later function has filled it");
+    stage.db.execute("drop table analytics.made").await;
     let declared = stage.pipeline(by("with_a_score_to_come")).await;
     functions.succeed(&stage, declared).await;
     assert_eq!(stage.count("analytics.made where score = 1 or score is null").await, 5);
