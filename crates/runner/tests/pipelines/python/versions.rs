@@ -192,7 +192,9 @@ async fn a_run_that_meets_changed_files_is_given_back_and_fails_nothing() {
     let run = functions.run(&stage, id).await;
     assert_eq!((stage.status(id).await, run.error), (Status::RunRequested, None));
     let changed = changed_functions().await;
-    stage.work_off(changed.settings(&stage)).await;
+    let settings = RunnerSettings { poll_interval: Duration::from_millis(100), ..changed.settings(&stage) };
+    let (_running, _stop) = stage.start(settings);
+    stage.reaches(id, Status::Idle).await;
     let run = stage.run_record(run.id).await;
     assert_eq!(run.status, RunStatus::Success, "{:?}", run.error);
 }
