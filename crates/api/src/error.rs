@@ -64,6 +64,11 @@ pub(crate) enum Error {
         code: String,
         error: String,
     },
+    /// A runner has looked, and what it should look at is wrong in itself.
+    TargetUnusable {
+        code: String,
+        error: String,
+    },
     /// The plan that was seen is not the plan by now.
     PlanMoved {
         hash: String,
@@ -135,6 +140,7 @@ impl Error {
             Self::SourceAway(reason) => Problem::new(S::BAD_GATEWAY, "source.unavailable", &reason).hint("POST /connections/{c}/test tells more"),
             Self::NoRunner(what) => Problem::new(S::SERVICE_UNAVAILABLE, "runner.none", &format!("no runner {what}")).hint("start one with `vitrina runner`, then ask again").header(header::RETRY_AFTER, "5"),
             Self::Unanswered { code, error } => Problem::new(S::BAD_GATEWAY, "runner.unanswered", &format!("a runner has looked and cannot answer ({code}): {error}")),
+            Self::TargetUnusable { code, error } => Problem::new(S::CONFLICT, "target.unusable", &format!("the target cannot be looked at as it is defined ({code}): {error}")),
             Self::PlanMoved { hash } => Problem::new(S::CONFLICT, "plan.moved", "the plan is another one by now").hint("look at the plan again, then apply that").plan_hash(hash),
             Self::TooManyListeners => Problem::new(S::SERVICE_UNAVAILABLE, "events.full", "too many listen already").hint("poll GET …/status with wait instead").header(header::RETRY_AFTER, "60"),
             Self::TooMany(wait) => Problem::new(S::TOO_MANY_REQUESTS, "rate.limited", "this token asks too often").hint("wait as long as retry-after says").header(header::RETRY_AFTER, &seconds(wait).to_string()),

@@ -118,6 +118,7 @@ problems! {
     SourceAway = "502" "`source.unavailable`",
     Listeners = "503" "`events.full`, `meta_store.unavailable`",
     TargetUsed = "409" "`target.used`",
+    TargetUnusable = "409" "`target.unusable`",
     InvalidTarget = "422" "`target.invalid`, `request.invalid`",
     TooMany = "429" "`rate.limited`",
     Unanswered = "502" "`runner.unanswered`",

@@ -8,7 +8,7 @@ use vitrina_store::{Actor, TargetRecord};
 
 use super::documentation::{
     BadHeader, BadState, ConfigMoved, InvalidRequest, InvalidTarget, NoRunnerAnswers, NoTarget, NotJson,
-    TargetMoved, TargetUsed, TooLarge, Unanswered,
+    TargetMoved, TargetUnusable, TargetUsed, TooLarge, Unanswered,
 };
 use super::pipelines::etag;
 use crate::app::App;
@@ -39,7 +39,7 @@ pub(super) async fn show(State(app): State<App>, TargetPath(name): TargetPath) -
 /// and its mapping beside the declared one. Nothing is changed.
 #[utoipa::path(get, path = "/targets/{t}/standing", tag = "targets", operation_id = "get_target_standing",
     params(("t" = String, Path, description = "its name, such as analytics.film_dim"), Writer),
-    responses((status = 200, body = TargetStanding), NoTarget, InvalidRequest, Unanswered, NoRunnerAnswers))]
+    responses((status = 200, body = TargetStanding), NoTarget, TargetUnusable, InvalidRequest, Unanswered, NoRunnerAnswers))]
 pub(super) async fn standing(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,

@@ -48,6 +48,18 @@ pub(crate) async fn delete(app: &App, actor: &Actor, name: &str, version: Option
     app.configure(actor, &[Change::DeleteTarget { name: name.to_owned(), version }]).await
 }
 
+/// What a runner finds wrong with a target or its pipeline is theirs to mend; an outage is nobody's here.
+fn unusable(error: Error) -> Error {
+    match error {
+        Error::Unanswered { code, error } if !is_outage(&code) => Error::TargetUnusable { code, error },
+        other => other,
+    }
+}
+
+fn is_outage(code: &str) -> bool {
+    ["unavailable", "busy", "unreachable", "lost"].iter().any(|word| code.ends_with(word))
+}
+
 /// A runner looks at the target, and at what the rows of a pipeline would make of it: the first one's where none is named.
 pub(crate) async fn standing(
     app: &App,
@@ -75,7 +87,7 @@ pub(crate) async fn standing(
         python_tasks: tasks.into_iter().map(str::to_owned).collect(),
         payload: json!({"target": target, "pipeline": chosen}),
     };
-    let answer = app.ask(actor, question).await?;
+    let answer = app.ask(actor, question).await.map_err(unusable)?;
     let mut standing: TargetStanding =
         serde_json::from_value(answer).map_err(|_| Error::Internal("how a target stands cannot be read"))?;
     standing.pipeline = chosen.map(|pipeline| pipeline.name);

@@ -270,9 +270,12 @@ async fn changed_code_of_its_functions_asks_the_same_unless_a_runner_still_has_t
              update etl.etl_state set checkpoint = '{\"position\": {\"done\": {\"bound\": [\"5\"]}}, \"code\": {\"slug\": \"old\"}}'",
         )
         .await;
+    let connections: Vec<String> =
+        app.database.value("select array[source_connection, 'marts'] from etl.etl_pipelines").await;
     let published = async |runner: &str, version: &str| {
         let abilities = vitrina_store::RunnerAbilities {
             name: runner.to_owned(),
+            connections: connections.clone(),
             python_tasks: vec!["slug".to_owned()],
             ..Default::default()
         };
