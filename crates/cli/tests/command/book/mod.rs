@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
 use vitrina_testbed::{Database, SearchServer};
 
@@ -16,12 +17,22 @@ use super::{Running, forget_settings, text, vitrina};
 const README: &str = "README.md";
 const TUTORIAL: &str = "docs/tutorial.md";
 /// Of the sample cinema.
-const PAGES: [&str; 4] = ["docs/files.md", "docs/api.md", "docs/orchestrators.md", "docs/reconcile.md"];
+const PAGES: [&str; 7] = [
+    "docs/api.md",
+    "docs/orchestrators.md",
+    "docs/reconcile.md",
+    "docs/runners.md",
+    "docs/observability.md",
+    REJECTS,
+    "docs/files.md",
+];
+const REJECTS: &str = "docs/rejects.md";
 
 /// Stands before the output of a block.
 const MARK: &str = "@@ block ";
-/// Where pages find the API.
+/// Where pages find the API, and the metrics of a runner.
 const ADDRESS: &str = "127.0.0.1:8080";
+const METRICS: &str = "127.0.0.1:9188";
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -83,7 +94,11 @@ impl Reader {
                     let _ = writeln!(script, "export {name}='{value}'");
                 }
             } else if block.is_shell() && block.reason().is_none() {
-                let _ = write!(script, "echo; echo '{MARK}{line}'\n{}", body.replace(ADDRESS, &self.address));
+                let _ = write!(
+                    script,
+                    "echo; echo '{MARK}{line}'\n{}",
+                    body.replace(ADDRESS, &self.address).replace(METRICS, &free_address())
+                );
             }
         }
         script
@@ -180,6 +195,23 @@ impl Cinema {
         Self { database, _up: up, address }
     }
 
+    /// And has a pipeline that follows changes, as pages speak of them.
+    async fn refuses_a_row(&self) {
+        let spoiled = "alter table analytics.film_dim add constraint title check (title <> 'Spoiled');
+                       update content.film_work set title = 'Spoiled' where id = (select min(id::text)::uuid from content.film_work)";
+        let mut session = PgConnection::connect(&self.database.url()).await.unwrap();
+        sqlx::raw_sql(spoiled).execute(&mut session).await.unwrap();
+        let ask = |arguments: &[&str]| {
+            let api = format!("http://{}", self.address);
+            vitrina(arguments).variable("VITRINA_API_URL", api).variable("VITRINA_API_TOKEN", TOKEN)
+        };
+        ask(&["run", "film_dim_full", "--watch"]).ends(1);
+        let follows = repository().join("examples/cinema/pipelines/film_dim_incremental.yaml");
+        let follows =
+            std::fs::read_to_string(follows).unwrap().replace("schedule_interval", "# schedule_interval");
+        ask(&["apply", "follows.yaml", "--yes"]).file("follows.yaml", &follows).ends(0);
+    }
+
     fn reader(&self) -> Reader {
         let mut reader = Reader::at(&self.address);
         let (api, url) = (format!("http://{}", self.address), self.database.url());
@@ -187,6 +219,8 @@ impl Cinema {
             ("VITRINA_API_URL", api.clone()),
             ("API", api),
             ("JOB", "nightly-7".to_owned()),
+            ("VITRINA_DATABASE_URL", url.clone()),
+            ("VITRINA_CONNECTIONS_CINEMA_URL", url.clone()),
             ("CINEMA_URL", url.clone()),
             ("MARTS_URL", url),
         ];
@@ -198,6 +232,9 @@ impl Cinema {
 async fn what_the_pages_tell_to_type_can_be_typed() {
     let cinema = Cinema::start(Some(TOKEN)).await;
     for page in PAGES {
+        if page == REJECTS {
+            cinema.refuses_a_row().await;
+        }
         cinema.reader().with_token().follows(page);
     }
     Cinema::start(None).await.reader().follows(README);
