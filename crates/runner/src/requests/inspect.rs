@@ -7,7 +7,7 @@ use vitrina_connectors::sinks;
 use vitrina_core::{Advice, Destination, Error, Pipeline, Result, Target};
 
 use super::{Desk, unreadable};
-use crate::look::{Look, View};
+use crate::look::Look;
 
 #[derive(Debug, Deserialize)]
 struct Question {
@@ -41,15 +41,7 @@ pub(super) async fn answer(desk: &Desk, payload: &Value) -> Result<Value> {
 /// What was found before an error stays found.
 async fn inspect(desk: &Desk, pipeline: &Pipeline, target: Target, checks: &mut Vec<Check>) -> Result<()> {
     let connections = desk.settings.connections.afresh();
-    let view = View {
-        connections: &connections,
-        allowed_targets: &desk.settings.allowed_targets,
-        sinks: &desk.settings.sinks,
-        max_batch_bytes: desk.settings.max_batch_bytes,
-        installation: desk.installation,
-        python: desk.settings.python.as_ref(),
-    };
-    let mut look = Look::at(pipeline, target, &view).await?;
+    let mut look = Look::at(pipeline, target, &desk.view(&connections)).await?;
     checks.push(match &look.schema {
         Some(schema) => takes(look.kind(), look.definition(schema), pipeline).await?,
         None => Check::new(

@@ -15,10 +15,12 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use uuid::Uuid;
+use vitrina_connectors::Connections;
 use vitrina_core::{Error, Remedy, Result};
 use vitrina_store::{Store, TakenRequest};
 
 use crate::RunnerSettings;
+use crate::look::View;
 
 /// What has been put off waits so long.
 const LATER: Duration = Duration::from_secs(300);
@@ -34,6 +36,20 @@ struct Desk {
     settings: Arc<RunnerSettings>,
     store: Store,
     installation: Uuid,
+}
+
+impl Desk {
+    /// What a look at a pipeline and its target needs to know.
+    fn view<'a>(&'a self, connections: &'a Connections) -> View<'a> {
+        View {
+            connections,
+            allowed_targets: &self.settings.allowed_targets,
+            sinks: &self.settings.sinks,
+            max_batch_bytes: self.settings.max_batch_bytes,
+            installation: self.installation,
+            python: self.settings.python.as_ref(),
+        }
+    }
 }
 
 #[derive(Debug)]

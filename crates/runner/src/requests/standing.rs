@@ -7,7 +7,7 @@ use vitrina_connectors::sinks::{Definition, Standing, StandingField};
 use vitrina_core::{Pipeline, Result, Target, TargetName, is_allowed_target};
 
 use super::{Desk, unreadable};
-use crate::look::{Look, View};
+use crate::look::Look;
 
 #[derive(Debug, Deserialize)]
 struct Question {
@@ -33,15 +33,7 @@ pub(super) async fn answer(desk: &Desk, payload: &Value) -> Result<Value> {
 /// Of the rows as they come to the target, where that can be told before they do.
 async fn columns(desk: &Desk, pipeline: &Pipeline, target: Target) -> Result<Option<Schema>> {
     let connections = desk.settings.connections.afresh();
-    let view = View {
-        connections: &connections,
-        allowed_targets: &desk.settings.allowed_targets,
-        sinks: &desk.settings.sinks,
-        max_batch_bytes: desk.settings.max_batch_bytes,
-        installation: desk.installation,
-        python: desk.settings.python.as_ref(),
-    };
-    let look = Look::at(pipeline, target, &view).await?;
+    let look = Look::at(pipeline, target, &desk.view(&connections)).await?;
     Ok(look.schema.as_deref().cloned())
 }
 
