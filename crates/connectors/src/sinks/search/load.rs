@@ -6,28 +6,22 @@ use std::collections::{BTreeSet, HashSet};
 use arrow_array::RecordBatch;
 use reqwest::Method;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use vitrina_core::{
     Batch, Checkpoint, Commit, Entry, Error, Load, LoadPath, Outcome, Position, Result, Scope,
 };
 
-use super::bulk::Bulk;
 use super::control::{self, Control, Previous, encoded};
-use super::fault::Judgement;
 use super::fence::Fence;
 use super::indexes::{self, Standing};
 use super::names::Names;
-use super::operations::Operations;
 use super::rollback::established;
 use super::upsert::Route;
-use super::{SearchSink, checksum, mapping, versions};
+use super::{SearchSink, mapping, versions};
 use crate::sinks::deletes;
 
 /// Documents that are looked for in the new index before it takes the place of the old one.
 const SAMPLE: u64 = 1000;
-/// The version of documents that a load takes over from the index before.
-const KEPT: i64 = 1;
 
 /// Bytes that a server may hold unsearchable before a load has it make segments of them.
 const BUFFERED: u64 = 32 << 20;
@@ -285,69 +279,6 @@ impl SearchSink {
             return Ok(());
         }
         Err(lost(&format!("the index of this load holds {found} documents, and {} were sent", load.rows)))
-    }
-
-    /// Rows that were refused keep the document they had; answers how many such documents there are.
-    async fn keep_refused(&self, index: &str, door: &str, outcome: &Outcome) -> Result<u64> {
-        let (Some(live), refused) = (&self.live, self.spared_ids(outcome)) else { return Ok(0) };
-        if refused.is_empty() {
-            return Ok(0);
-        }
-        let operations = self.copies(live, &refused).await?;
-        if operations.len() > 0 {
-            // A version in the way is one that the load has written, or this very copy.
-            let (_, sent) = Bulk { client: &self.client, door }.send(operations).await?;
-            if let Some((_, fault)) = sent.refused.iter().find(|(_, fault)| fault.judge() != Judgement::Row) {
-                return Err(self.client.stop(fault.clone()));
-            }
-            if !sent.refused.is_empty() {
-                tracing::warn!(
-                    documents = sent.refused.len(),
-                    "documents of rows that were refused do not fit the mapping of the new index: it is without them"
-                );
-            }
-        }
-        let there = indexes::versions(&self.client, index, &refused).await?;
-        Ok(there.values().filter(|version| **version == KEPT).count() as u64)
-    }
-
-    /// Documents as they are, below any version that a load writes.
-    async fn copies(&self, live: &str, ids: &[String]) -> Result<Operations> {
-        #[derive(Deserialize)]
-        struct Found {
-            docs: Vec<Document>,
-        }
-        #[derive(Deserialize)]
-        struct Document {
-            #[serde(rename = "_id")]
-            id: String,
-            #[serde(rename = "_source")]
-            source: Option<Box<RawValue>>,
-            error: Option<Value>,
-        }
-        // A strict mapping without checksums has no place for one.
-        let columns_alone = match checksum::is_wanted(&self.target) {
-            true => String::new(),
-            false => format!("?_source_excludes={}", checksum::FIELD),
-        };
-        let mut operations = Operations::default();
-        for some in ids.chunks(500) {
-            let path = format!("{}/_mget{columns_alone}", encoded(live));
-            let found: Found = self.client.get(Method::POST, &path, Some(&json!({"ids": some}))).await?;
-            if found.docs.iter().any(|document| document.error.is_some()) {
-                return Err(indexes::unread());
-            }
-            for (place, document) in found.docs.into_iter().enumerate() {
-                let Some(source) = document.source else { continue };
-                let copy = |out: &mut Vec<u8>| {
-                    out.extend_from_slice(source.get().replace(['\n', '\r'], " ").as_bytes());
-                    Ok(())
-                };
-                // A row, as it were: one that the index refuses stops nothing.
-                let _ = operations.index(document.id, KEPT, Some(place), copy);
-            }
-        }
-        Ok(operations)
     }
 
     /// Whatever has the name: nobody's documents are exchanged for nothing.

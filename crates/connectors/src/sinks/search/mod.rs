@@ -16,6 +16,7 @@ mod fence;
 mod forget;
 mod indexes;
 mod inspect;
+mod kept;
 mod load;
 mod lost;
 mod mapping;
