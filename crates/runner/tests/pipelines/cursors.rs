@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use vitrina_runner::RunnerSettings;
 use vitrina_testbed::Database;
 
-use crate::stage::{FILMS, QUERY, Stage};
+use crate::stage::{FILMS, QUERY, Stage, until};
 
 async fn with_query(stage: &Stage, query: &str) -> vitrina_core::PipelineId {
     stage
@@ -33,6 +33,37 @@ async fn an_idle_pass_stores_nothing_and_reads_no_row_of_its_window_again() {
     stage.db.execute("update content.film set title = 'New', modified = now() where id = 7").await;
     assert_eq!(stage.succeed_alone(id).await.rows_read, 1);
     assert_eq!(stage.differences().await, 0);
+}
+
+/// A planner that sees no range in the window's two ends takes it for a tenth of the table, and reads all of that.
+#[tokio::test]
+async fn a_late_window_that_its_rows_have_left_is_looked_at_by_its_index() {
+    let stage = Stage::with_films(20_000).await;
+    let touch = async |stamp: &str| {
+        let touched = format!(
+            "update content.film set title = repeat('wide ', 100), modified = '{stamp}' where id % 10 = 0"
+        );
+        stage.db.execute(&touched).await;
+        stage.db.execute("vacuum analyze content.film").await;
+    };
+    // Sessions tell what they have done when they end.
+    let ended = "select count(*) = 0 from pg_stat_activity where datname = current_database()
+                    and backend_type = 'client backend' and application_name <> 'vitrina-test' and pid <> pg_backend_pid()";
+    let whole_scans = async || -> i64 {
+        until(|| stage.db.value(ended)).await;
+        stage
+            .db
+            .value("select seq_scan from pg_stat_user_tables where relid = 'content.film'::regclass")
+            .await
+    };
+    stage.db.execute("update content.film set title = repeat('wide ', 100)").await;
+    let id = stage.incremental(1000).await;
+    touch("2026-06-01").await;
+    stage.succeed_alone(id).await;
+    touch("2026-06-02").await;
+    let before = whole_scans().await;
+    assert_eq!(stage.succeed_alone(id).await.rows_read, 2000);
+    assert_eq!(whole_scans().await, before, "the whole table was read");
 }
 
 #[tokio::test]

@@ -157,7 +157,12 @@ impl Track {
     fn again(&self, way: &Way, range: &Range<'_>, limit: usize) -> Option<String> {
         let (since, old) = self.fence(range)?;
         let upto = compare(&self.order, "t", "<=", old);
-        Some(self.select(&format!("{}{upto} and {}", self.after(way, range), is_since("t", since)), limit))
+        // Said of the first column alone as well: the planner takes only that for the other end of a range, and would else
+        // rather look at the whole table.
+        let first = self.first();
+        let ends = format!("{} <= {}", first.expression("t"), first.value(old.first()?));
+        let condition = format!("{}{upto} and {ends} and {}", self.after(way, range), is_since("t", since));
+        Some(self.select(&condition, limit))
     }
 
     /// What lies above all that was read before.
