@@ -3,6 +3,7 @@
 
 mod arrow_text;
 mod connection;
+mod duplicates;
 mod known_tables;
 mod parked;
 pub mod reconcile;

@@ -1,7 +1,6 @@
 //! Where rows go. A new sink is one module and one line in `KINDS`.
 
 mod deletes;
-mod duplicates;
 mod postgres;
 mod refused;
 pub(crate) mod search;

@@ -155,12 +155,16 @@ async fn of_rows_with_one_key_the_last_by_the_cursor_counts() {
             )
             .await;
         stage.succeed(id).await;
-        let titles: String = stage
-            .db
-            .value("select string_agg(title, ', ' order by id) from analytics.film where id in (5, 9)")
-            .await;
-        assert_eq!(titles, "newer, Film 9", "in batches of {batch_size}");
+        assert_eq!(titles(&stage).await, "newer, Film 9", "in batches of {batch_size}");
+        stage.db.execute("update analytics.film set title = 'wrong' where id in (5, 9)").await;
+        stage.request_keys(id, json!([["1"], ["5"], ["9"]])).await;
+        stage.runner().work_off().await.unwrap();
+        assert_eq!(titles(&stage).await, "newer, Film 9", "read again by their keys");
     }
+}
+
+async fn titles(stage: &Stage) -> String {
+    stage.db.value("select string_agg(title, ', ' order by id) from analytics.film where id in (5, 9)").await
 }
 
 #[tokio::test]

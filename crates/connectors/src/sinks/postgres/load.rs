@@ -17,7 +17,8 @@ use super::shape::Shape;
 use super::statements::{self, Find, STAGE};
 use super::trouble::{Tried, Trouble};
 use crate::connection::Session;
-use crate::sinks::{deletes, duplicates};
+use crate::duplicates;
+use crate::sinks::deletes;
 use crate::sql::literal;
 
 /// The loads of one pipeline, as this sink knows them.

@@ -11,7 +11,7 @@ use super::put::Care;
 use super::statements::{self, Find, REFUSED};
 use super::trouble::{Tried, Trouble};
 use crate::arrow_text::nullable_texts;
-use crate::sinks::duplicates;
+use crate::duplicates;
 use crate::sql::{identifier, literal};
 
 /// What a merge did.

@@ -27,10 +27,10 @@ use vitrina_core::{
     Target, TargetName, Written,
 };
 
-use super::duplicates::{self, Distinct};
 use super::refused::{self, Refused, keep_one_a_key};
 use super::{Definition, Kind, Left, Opened, Order, deletes};
 use crate::connection::{End, Session};
+use crate::duplicates::{self, Distinct};
 use crate::reconcile::{self, Pair};
 use crate::rejects::without_null_keys;
 use clock::Clock;

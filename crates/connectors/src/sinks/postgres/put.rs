@@ -16,8 +16,8 @@ use super::PostgresSink;
 use super::mart::MartColumn;
 use super::statements::{self, STAGE};
 use super::trouble::{RowTrouble, Tried, Trouble};
+use crate::duplicates;
 use crate::rejects::reject;
-use crate::sinks::duplicates;
 use crate::sql::identifier;
 
 /// How much of a batch one refused row takes with it.

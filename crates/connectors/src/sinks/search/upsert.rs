@@ -14,8 +14,8 @@ use super::document::{Documents, id_of_row};
 use super::operations::Operations;
 use super::versions::{self, Rival};
 use super::{SearchSink, control, indexes, mapping};
+use crate::duplicates;
 use crate::rejects::{keep, reject, without_null_keys};
-use crate::sinks::duplicates;
 
 /// Bulks under way at a time: while the server works on one, the next is made and sent.
 const UNDER_WAY: usize = 3;

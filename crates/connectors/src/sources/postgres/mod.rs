@@ -26,7 +26,7 @@ use changelog::Changelog;
 use cursor::{Cursor, RangeBackfill};
 use load::{Baseline, Load};
 use reader::Reader;
-use recompute::{Recompute, newest_last};
+use recompute::Recompute;
 
 pub(super) struct Postgres;
 
@@ -136,7 +136,7 @@ impl PostgresSource {
         let (pipeline, reader) = (&self.pipeline, &self.reader);
         match backfill {
             Backfill::Keys(keys) => {
-                let recompute = Recompute::new(key, key, reader, &newest_last(pipeline, reader))?;
+                let recompute = Recompute::new(key, key, reader, pipeline)?;
                 Ok(Feed::Keys(KeyBackfill::new(key, keys, recompute)?))
             }
             Backfill::Range(range) => {

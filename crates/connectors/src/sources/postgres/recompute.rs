@@ -11,6 +11,7 @@ use vitrina_core::{Batch, Error, Pipeline, Position, Reject, Result, Scope};
 
 use super::reader::Reader;
 use crate::arrow_text::nullable_texts;
+use crate::duplicates;
 use crate::rejects::{without_flawed, without_null_keys};
 use crate::sql::{OrderedColumn, expressions, identifier};
 
@@ -41,6 +42,8 @@ pub(super) struct Recompute {
     batch_size: usize,
     /// Of several rows of one key the last by the cursor counts: it comes last.
     newest_last: String,
+    /// A source sorts whole rows for that, and most queries return one a key: it is asked to once it has returned several.
+    in_order: bool,
 }
 
 /// Of several rows of one key the last by the cursor counts, where the query returns the cursor.
@@ -67,13 +70,20 @@ impl Recomputed {
 }
 
 impl Recompute {
-    pub(super) fn new(change_key: &[String], key: &[String], reader: &Reader, order: &str) -> Result<Self> {
+    pub(super) fn new(
+        change_key: &[String],
+        key: &[String],
+        reader: &Reader,
+        pipeline: &Pipeline,
+    ) -> Result<Self> {
         let ordered = change_key.iter().map(|name| reader.ordered(name, "change key"));
+        let order = newest_last(pipeline, reader);
         let newest_last = if order.is_empty() { String::new() } else { format!(" order by {order}") };
+        let in_order = !pipeline.transforms().is_empty() || !tells_keys_apart(key, reader);
         let (change_key, key) = (ordered.collect::<Result<_>>()?, key.to_vec());
         let batch_size = reader.batch_size;
         let step = (2 * batch_size).max(1000.min(10 * batch_size));
-        Ok(Self { change_key, key, step, batch_size, newest_last })
+        Ok(Self { change_key, key, step, batch_size, newest_last, in_order })
     }
 
     /// As long as nothing has been read the sink waits. Reading takes about a quarter of the time of writing: with so
@@ -88,6 +98,11 @@ impl Recompute {
             let some = &keys[..keys.len().min(self.step)];
             let mut rejected = Vec::new();
             if let Some(rows) = self.whole(some, reader, &mut rejected).await? {
+                let needs_order = !self.in_order && !self.newest_last.is_empty();
+                if needs_order && !duplicates::are_distinct(&rows, &self.key)? {
+                    self.in_order = true;
+                    continue;
+                }
                 return self.in_batches(some, &rows, rejected);
             }
             // More bytes than a batch may have: fewer keys at a time, on a session that is not in the middle of them.
@@ -180,7 +195,8 @@ impl Recompute {
                 conditions.push(format!("({columns}) in ({})", rows.join(", ")));
             }
         }
-        format!("where {}{}", conditions.join(" or "), self.newest_last)
+        let order = if self.in_order { &self.newest_last } else { "" };
+        format!("where {}{order}", conditions.join(" or "))
     }
 
     fn values(&self, key: &Key) -> String {
@@ -210,6 +226,15 @@ impl Recompute {
         RecordBatch::try_new(Arc::new(schema), columns)
             .map_err(|error| Error::bug("source.scope", error.to_string()))
     }
+}
+
+/// The bytes of such a key say whether it is the same, to the source and to any target.
+fn tells_keys_apart(key: &[String], reader: &Reader) -> bool {
+    key.iter().all(|name| reader.column(name, "key").is_ok_and(|column| is_number_or_uuid(column.type_oid)))
+}
+
+const fn is_number_or_uuid(oid: u32) -> bool {
+    matches!(oid, 20 | 21 | 23 | 2950)
 }
 
 fn taken(rows: &RecordBatch, places: &[u64]) -> Result<RecordBatch> {

@@ -19,8 +19,8 @@ use super::indexes::unread;
 use super::versions::token;
 use super::{Client, index as index_name, indexes, key, mapping, require_key};
 use crate::arrow_text::texts;
+use crate::duplicates;
 use crate::reconcile::{Differing, Key, Mark, Order, Pair, Row, Seen, Stream, Wanted, no_key};
-use crate::sinks::duplicates;
 use form::{Document, Fields, text};
 use index::Index;
 

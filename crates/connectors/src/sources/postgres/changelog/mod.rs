@@ -18,7 +18,7 @@ use super::dirty::{KeysQuery, Page, in_order};
 use super::load::{Baseline, Load, is_load};
 use super::pending::Pending;
 use super::reader::Reader;
-use super::recompute::{Recompute, newest_last, nothing};
+use super::recompute::{Recompute, nothing};
 use checkpoint::{Moment, Pass};
 pub(super) use forget::forget;
 pub use install::{Consumer, Desk, LoggedTable};
@@ -118,7 +118,7 @@ impl Changelog {
         Ok(Self {
             log: Log { sources, who, max_age: follows.changelog_max_age, observes: follows.observes },
             keys,
-            pending: Pending::new(Recompute::new(change_key, key, reader, &newest_last(pipeline, reader))?),
+            pending: Pending::new(Recompute::new(change_key, key, reader, pipeline)?),
             pipeline: pipeline.clone(),
             key: key.to_vec(),
             load: None,

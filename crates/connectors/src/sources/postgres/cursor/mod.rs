@@ -23,7 +23,7 @@ use super::load::Baseline;
 use super::opening;
 use super::pending::Pending;
 use super::reader::Reader;
-use super::recompute::{Recompute, newest_last, nothing};
+use super::recompute::{Recompute, nothing};
 use checkpoint::{Done, Pass, Reached, Way};
 pub(super) use range::RangeBackfill;
 use rows::{RowCursor, no_cursor};
@@ -93,14 +93,13 @@ impl Cursor {
             let track = Track::watched(watch, Some(incremental_key), change_key.len(), reader).await?;
             watched.insert(watch.table.clone(), track);
         }
-        let order = newest_last(pipeline, reader);
         Ok(Some(Self {
             driver,
             watched,
             names,
             key: key.to_vec(),
             late_window: SignedDuration::from_secs(pipeline.late_window_seconds),
-            pending: Pending::new(Recompute::new(change_key, key, reader, &order)?),
+            pending: Pending::new(Recompute::new(change_key, key, reader, pipeline)?),
             finished: false,
         }))
     }

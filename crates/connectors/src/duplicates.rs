@@ -3,41 +3,32 @@
 use std::collections::{HashMap, HashSet};
 
 use arrow_array::RecordBatch;
-use arrow_row::{RowConverter, SortField};
+use arrow_row::{RowConverter, Rows, SortField};
 use vitrina_core::{Error, Reject, Result};
 
 use crate::rejects::{keep, reject};
 
 /// The rows of a batch whose keys come once, and what became of the others.
 #[derive(Debug)]
-pub(super) struct Distinct {
-    pub(super) rows: RecordBatch,
-    pub(super) rejected: Vec<Reject>,
+pub(crate) struct Distinct {
+    pub(crate) rows: RecordBatch,
+    pub(crate) rejected: Vec<Reject>,
     /// Rows that a later one of the same key has replaced.
-    pub(super) replaced: u64,
+    pub(crate) replaced: u64,
 }
 
 impl Distinct {
     /// The rows as they are.
-    pub(super) fn all(rows: &RecordBatch) -> Self {
+    pub(crate) fn all(rows: &RecordBatch) -> Self {
         Self { rows: rows.clone(), rejected: Vec::new(), replaced: 0 }
     }
 }
 
-pub(super) const CODE: &str = "row.duplicate_key";
+pub(crate) const CODE: &str = "row.duplicate_key";
 
-pub(super) fn distinct(rows: &RecordBatch, key: &[String], has_order: bool) -> Result<Distinct> {
-    let count = rows.num_rows();
-    if count < 2 {
-        return Ok(Distinct::all(rows));
-    }
-    let converted = convert(rows, key)?;
-    let in_order = (1..count).all(|row| converted.row(row - 1) < converted.row(row));
-    if in_order {
-        return Ok(Distinct::all(rows));
-    }
-    let mut seen = HashSet::with_capacity(count);
-    if (0..count).all(|row| seen.insert(converted.row(row))) {
+pub(crate) fn distinct(rows: &RecordBatch, key: &[String], has_order: bool) -> Result<Distinct> {
+    let (count, converted) = (rows.num_rows(), convert(rows, key)?);
+    if come_once(&converted) {
         return Ok(Distinct::all(rows));
     }
     let mut places: HashMap<_, Vec<usize>> = HashMap::with_capacity(count);
@@ -59,7 +50,21 @@ pub(super) fn distinct(rows: &RecordBatch, key: &[String], has_order: bool) -> R
     Ok(Distinct { rows: keep(rows, &stays)?, rejected, replaced })
 }
 
-pub(super) fn message(count: usize, key: &[String]) -> String {
+/// No key comes twice.
+pub(crate) fn are_distinct(rows: &RecordBatch, key: &[String]) -> Result<bool> {
+    Ok(come_once(&convert(rows, key)?))
+}
+
+fn come_once(keys: &Rows) -> bool {
+    let count = keys.num_rows();
+    if (1..count).all(|row| keys.row(row - 1) < keys.row(row)) {
+        return true;
+    }
+    let mut seen = HashSet::with_capacity(count);
+    (0..count).all(|row| seen.insert(keys.row(row)))
+}
+
+pub(crate) fn message(count: usize, key: &[String]) -> String {
     format!(
         "the query returns {count} rows for this key ({}), and no order says which one counts",
         key.join(", ")
@@ -67,7 +72,7 @@ pub(super) fn message(count: usize, key: &[String]) -> String {
 }
 
 /// Keys in a form that compares by bytes.
-fn convert(rows: &RecordBatch, key: &[String]) -> Result<arrow_row::Rows> {
+fn convert(rows: &RecordBatch, key: &[String]) -> Result<Rows> {
     let columns: Vec<_> = key.iter().filter_map(|name| rows.column_by_name(name).cloned()).collect();
     let fields = columns.iter().map(|column| SortField::new(column.data_type().clone())).collect();
     let unsortable = |error: arrow_schema::ArrowError| {
