@@ -19,8 +19,10 @@ use crate::rejects::{keep, reject, without_null_keys};
 
 /// Bulks under way at a time: while the server works on one, the next is made and sent.
 const UNDER_WAY: usize = 3;
-/// Rows that make a bulk, by the memory they take here: many to a batch, or one core alone works on the last of them.
-const BULK: usize = 1 << 18;
+/// Rows that make a small bulk, by the memory they take here.
+const SMALL: usize = 1 << 16;
+/// A large one has so many times more.
+const LARGER: usize = 4;
 
 /// Where documents go, and as which version.
 #[derive(Debug)]
@@ -260,12 +262,22 @@ impl SearchSink {
     }
 }
 
-/// Runs of rows of about the same size.
 fn parts(rows: &RecordBatch) -> Vec<Range<usize>> {
-    let count = rows.num_rows();
-    let bulks = rows.get_array_memory_size().div_ceil(BULK).clamp(1, count.max(1));
-    let size = count.div_ceil(bulks).max(1);
-    (0..count).step_by(size).map(|start| start..(start + size).min(count)).collect()
+    let (count, bulks) = (rows.num_rows(), rows.get_array_memory_size().div_ceil(SMALL));
+    runs(count, count.div_ceil(bulks.max(1)))
+}
+
+/// Runs of rows, small ones first and last: the server has soon something to do, and all of its cores up to the end.
+fn runs(count: usize, small: usize) -> Vec<Range<usize>> {
+    let small = small.max(1);
+    let (mut runs, mut start) = (Vec::new(), 0);
+    while start < count {
+        let left = count - start;
+        let size = (start + small).min(left / (2 * UNDER_WAY)).clamp(small, LARGER * small).min(left);
+        runs.push(start..start + size);
+        start += size;
+    }
+    runs
 }
 
 fn foreign(index: &str) -> Error {
@@ -274,4 +286,21 @@ fn foreign(index: &str) -> Error {
         format!("someone else writes to index {index}: a document has a version that is not Vitrina's"),
     )
     .hint("an index has one writer; run in mode full to load it anew")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_and_the_last_bulks_of_a_batch_are_small_and_hold_every_row_once() {
+        let sizes: Vec<usize> = runs(10_000, 313).iter().map(Range::len).collect();
+        assert_eq!(sizes.iter().sum::<usize>(), 10_000);
+        assert_eq!(sizes[..4], [313, 626, 1252, 1252]);
+        assert!(sizes[sizes.len() - UNDER_WAY..].iter().all(|size| *size <= 313), "{sizes:?}");
+        assert!(runs(10_000, 313).windows(2).all(|pair| pair[0].end == pair[1].start));
+        assert_eq!(runs(2, 1), [0..1, 1..2]);
+        assert_eq!(runs(10, 10), [0..10], "a small batch is one bulk");
+        assert_eq!(runs(0, 0), []);
+    }
 }
