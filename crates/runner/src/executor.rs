@@ -270,14 +270,17 @@ impl Executor {
         let schema = source.schema();
         let columns = schema.as_deref().filter(|_| transforms.is_empty());
         let sinks::Opened { mut sink, destination } = self.open_sink(claim, columns).await?;
-        let mut state = self.resume(claim, &destination.key, sink.as_mut()).await?;
+        // Neither side waits for the other's servers.
+        let (resumed, begun) =
+            tokio::join!(self.resume(claim, &destination.key, sink.as_mut()), source.begin(&destination));
+        let mut state = resumed?;
         if state.checkpoint.completed_by == Some(claim.run) {
             return Ok(None);
         }
+        begun?;
         if claim.backfill.is_none() {
             state.checkpoint = state.checkpoint.open_pass(claim.now());
         }
-        source.begin(&destination).await?;
         transforms.iter_mut().for_each(|transform| transform.begin(&destination));
         let from = state.checkpoint.position.clone();
         let done = claim.batches + self.batches;
