@@ -63,6 +63,12 @@ async fn a_marker_whose_creation_was_delayed_lets_no_swap_through() {
         Zombie { gate: late, runner, stop }.wake().await;
         assert_eq!(shelf.behind().await, behind);
         shelf.assert_true().await;
+        shelf.succeed(id).await;
+        let left = shelf.indexes.list().await;
+        assert!(
+            !left.iter().any(|name| name.starts_with("vitrina-marker-")),
+            "the next load tidies up: {left:?}"
+        );
     }
 }
 

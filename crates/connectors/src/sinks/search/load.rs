@@ -417,6 +417,9 @@ impl SearchSink {
         };
         let mut left = indexes::listed(&self.client, &names.anybodys_pattern()).await?;
         left.retain(|index| is_ours(index) && !kept.contains(&Some(index.as_str())));
+        // Markers that came to be after nobody had waited for them any more.
+        let markers = indexes::listed(&self.client, &names.marker_pattern()).await?;
+        left.extend(markers.into_iter().filter(|index| names.is_marker(index)));
         fence.remove(&left).await
     }
 }
