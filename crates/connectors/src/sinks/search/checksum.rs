@@ -1,7 +1,9 @@
 //! A checksum in every document, by which an index is compared with its source without its documents being read: a bucket
 //! of ids and the two halves of a hash, which the server can add up. Sums of whole ones would not be exact.
 
+use std::collections::HashMap;
 use std::io::Write;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use twox_hash::XxHash3_64;
@@ -55,6 +57,32 @@ pub(super) fn mapped(mut mapping: Value) -> Value {
         "bucket": {"type": "short"}, "low": unsearched.clone(), "high": unsearched}});
     mapping["_meta"]["vitrina"] = json!({"checksum": FORM});
     mapping
+}
+
+/// Whether documents of the indexes behind a name carry it. No index gains or loses it: it is asked for once, not once a run.
+#[derive(Debug, Default)]
+pub(super) struct Known(Mutex<HashMap<String, (String, bool)>>);
+
+impl Known {
+    fn of(&self, name: &str, index: &str) -> Option<bool> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(name).filter(|(known, _)| known == index).map(|(_, carried)| *carried)
+    }
+
+    fn note(&self, name: &str, index: &str, carried: bool) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(name.to_owned(), (index.to_owned(), carried));
+    }
+}
+
+/// Do the documents of this index, which stands or will stand behind the name, carry it?
+pub(super) async fn is_carried_behind(client: &Client, name: &str, index: &str) -> Result<bool> {
+    if let Some(carried) = client.known.of(name, index) {
+        return Ok(carried);
+    }
+    let carried = is_carried(client, index).await?;
+    client.known.note(name, index, carried);
+    Ok(carried)
 }
 
 /// Do the documents of this index carry it, in the form of this release?

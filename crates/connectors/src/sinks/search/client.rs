@@ -16,6 +16,7 @@ use serde_json::Value;
 use vitrina_core::{Error, Remedy, Result};
 
 use super::address::{Address, api_key};
+use super::checksum::Known;
 use super::fault::{self, Fault};
 use super::lost;
 use crate::Connection;
@@ -43,6 +44,8 @@ pub(crate) struct Client {
     pub(super) bulk_bytes: AtomicUsize,
     /// A way through a network is slower than packing; one within this machine is not.
     pub(super) compresses: bool,
+    /// What is known of indexes that were written to.
+    pub(super) known: Known,
 }
 
 impl fmt::Debug for Client {
@@ -101,6 +104,7 @@ impl Client {
             connection: connection.name.clone(),
             node: AtomicUsize::new(0),
             bulk_bytes: AtomicUsize::new(super::bulk::LARGEST),
+            known: Known::default(),
         })
     }
 

@@ -62,11 +62,18 @@ impl Fence {
         Ok(())
     }
 
+    /// All that was sent has been answered.
     pub(super) async fn end_writing(&mut self) -> Result<()> {
+        self.held = self.written().await?;
+        Ok(())
+    }
+
+    /// The control document as it says so.
+    pub(super) async fn written(&self) -> Result<Held> {
         if self.held.control.writer.is_none() {
-            return Ok(());
+            return Ok(self.held.clone());
         }
-        self.replace(Control { writer: None, ..self.held.control.clone() }).await
+        self.replaced(&Control { writer: None, ..self.held.control.clone() }).await
     }
 
     /// Opens doors and closes all that are not wanted, unless this is so already.
@@ -163,11 +170,13 @@ impl Fence {
     }
 
     pub(super) async fn replace(&mut self, control: Control) -> Result<()> {
-        match self.controls.replace(&self.held, &control).await? {
-            Some(held) => {
-                self.held = held;
-                Ok(())
-            }
+        self.held = self.replaced(&control).await?;
+        Ok(())
+    }
+
+    async fn replaced(&self, control: &Control) -> Result<Held> {
+        match self.controls.replace(&self.held, control).await? {
+            Some(held) => Ok(held),
             // Somebody has taken over, or the document is gone.
             None => Err(self.confirm().await.err().unwrap_or_else(Error::lease_lost)),
         }

@@ -38,8 +38,8 @@ use async_trait::async_trait;
 use serde_json::Value;
 use uuid::Uuid;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Destination, Entry, Error, Lease, Ledger, Load, LoadPath, Outcome, Position,
-    Result, RunId, Scope, Sink, State, Target, TargetName, Written,
+    Batch, Checkpoint, Commit, Committed, Destination, Entry, Error, Lease, Ledger, Load, LoadPath, Outcome,
+    Position, Result, RunId, Scope, Sink, State, Target, TargetName, Written,
 };
 
 use super::refused::{self, Refused, keep_one_a_key};
@@ -76,7 +76,6 @@ impl Kind for Search {
             buffered: load::Buffered::default(),
             refused: Refused::default(),
             passed: Passed::default(),
-            carries: None,
             mapping: None,
             made: None,
             live: None,
@@ -162,8 +161,6 @@ struct SearchSink {
     buffered: load::Buffered,
     refused: Refused,
     passed: Passed,
-    /// Whether documents of the index that was written to last carry a checksum.
-    carries: Option<(String, bool)>,
     /// Made for the columns of the rows.
     mapping: Option<(Schema, Value)>,
     /// The load whose index is there: it is made when the columns of its rows are known.
@@ -186,14 +183,16 @@ struct Passed {
 #[async_trait]
 impl Sink for SearchSink {
     async fn seal(&mut self, lease: &Lease, state: State) -> Result<State> {
-        let mut fence = self.hold(lease).await?;
+        let (fence, standing) = tokio::join!(self.hold(lease), Standing::look(&self.client, &self.names));
+        let (mut fence, mut standing) = (fence?, standing?);
         let control = &fence.held.control;
         let unfinished = control.writer.is_some_and(|writer| writer != lease.token) || control.next.is_some();
         let takeover = std::mem::take(&mut self.takeover) || unfinished;
         if takeover {
             fence.shut_out().await?;
+            // Whoever is shut out now may have changed it until then.
+            standing = Standing::look(&self.client, &self.names).await?;
         }
-        let standing = Standing::look(&self.client, &self.names).await?;
         self.finish_swap(&mut fence, &standing).await?;
         self.live = standing.live(&self.names).cloned();
         self.heed_control(&fence);
@@ -355,17 +354,10 @@ impl SearchSink {
     }
 
     /// An index that an older release has made has no place for it.
-    async fn carries_checksum(&mut self, index: &str) -> Result<bool> {
-        if !checksum::is_wanted(&self.target) {
-            return Ok(false);
-        }
-        match self.carries.as_ref().filter(|(known, _)| known == index) {
-            Some((_, carries)) => Ok(*carries),
-            None => {
-                let carries = checksum::is_carried(&self.client, index).await?;
-                self.carries = Some((index.to_owned(), carries));
-                Ok(carries)
-            }
+    async fn carries_checksum(&self, index: &str) -> Result<bool> {
+        match checksum::is_wanted(&self.target) {
+            true => checksum::is_carried_behind(&self.client, &self.names.index, index).await,
+            false => Ok(false),
         }
     }
 
@@ -402,7 +394,10 @@ impl SearchSink {
             checkpoint: &checkpoint,
             outcome: &outcome,
         };
-        let committed = self.ledger.commit(&entry).await?;
+        let committed = match batch.ends_pass() {
+            true => self.commit_last(&entry).await?,
+            false => self.ledger.commit(&entry).await?,
+        };
         self.refused.committed(&outcome);
         if batch.to.is_none() {
             self.passed.deleted += outcome.counts.deleted;
@@ -413,6 +408,15 @@ impl SearchSink {
             version: committed.version,
             interrupted: committed.interrupted,
         })
+    }
+
+    /// Nothing is on its way any more, which the index is told meanwhile.
+    async fn commit_last(&mut self, entry: &Entry<'_>) -> Result<Committed> {
+        let (committed, written) = tokio::join!(self.ledger.commit(entry), self.fence()?.written());
+        if let Ok(held) = written {
+            self.fence_mut()?.held = held;
+        }
+        committed
     }
 
     /// Errs before anything becomes true that too many rejects forbid.
