@@ -38,7 +38,10 @@ pub async fn describe(client: &Client, sql: &str) -> Result<Vec<DescribedColumn>
     client.batch_execute(&begin).await.map_err(|error| sent.unanswered(error))?;
     let prepared = client.prepare(&format!("{BEFORE}{}", wrap(sql))).await;
     let ended = client.batch_execute("rollback").await;
-    let statement = prepared.map_err(|error| sent.refused(error))?;
+    let statement = match prepared {
+        Ok(statement) => statement,
+        Err(error) => return Err(sent.refused_or_lacking(error).await),
+    };
     ended.map_err(|error| sent.unanswered(error))?;
     without_duplicates(sql, columns(&statement))
 }

@@ -17,6 +17,7 @@ mod plan;
 mod reading;
 mod redacted;
 mod refusal;
+mod rights;
 mod rules;
 mod sample;
 mod summary;

@@ -17,6 +17,7 @@ mod plain;
 mod python;
 mod reconciles;
 mod rejects;
+mod rights;
 mod stand;
 mod state;
 mod telling;

@@ -109,6 +109,10 @@ pub trait Kind: Sync + Send + fmt::Debug {
     async fn lacks(&self, _: &Definition<'_>) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
+    /// What somebody has to grant its login before that can make the target, or write to it.
+    async fn grants(&self, _: &Definition<'_>) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
     /// What is there, beside what the rows would make of it. Nothing is changed.
     async fn standing(&self, definition: &Definition<'_>) -> Result<Standing> {
         let message = format!("how {} stands cannot be told", definition.name);

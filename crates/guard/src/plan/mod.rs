@@ -23,7 +23,7 @@ use crate::refusal::Sent;
 use crate::{DescribeError, Finding, SESSION, wrap};
 use catalogue::Catalogue;
 use explained::Explained;
-use references::References;
+pub(crate) use references::References;
 
 const SELECT: &str = "select * from ";
 /// The planner takes questions to the catalogue for large ones, and would compile them for half a second.
@@ -83,8 +83,14 @@ impl Look<'_> {
 
     async fn explain(&self, references: &References) -> Result<Explained, DescribeError> {
         let select = format!("{SELECT}{}", wrap(self.sql));
-        let plan = explain(self.client, &select, references.parameters, true).await;
-        Ok(Explained::read(plan.map_err(|error| self.sent().refused(error))?.as_ref()))
+        match explain(self.client, &select, references.parameters, true).await {
+            Ok(plan) => Ok(Explained::read(plan.as_ref())),
+            Err(error) => {
+                // Nothing else is answered in a transaction that has failed.
+                self.run("rollback").await?;
+                Err(self.sent().refused_or_lacking(error).await)
+            }
+        }
     }
 
     async fn run(&self, sql: &str) -> Result<(), vitrina_core::Error> {

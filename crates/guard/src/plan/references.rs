@@ -8,8 +8,8 @@ use crate::parse::look;
 use crate::rules::{names, text};
 
 #[derive(Debug, Default)]
-pub(super) struct References {
-    pub(super) tables: Vec<Table>,
+pub(crate) struct References {
+    pub(crate) tables: Vec<Table>,
     /// Schema and name.
     pub(super) types: Vec<(String, String)>,
     pub(super) functions: Vec<(Name, usize)>,
@@ -20,14 +20,14 @@ pub(super) struct References {
 }
 
 #[derive(Debug)]
-pub(super) struct Table {
-    pub(super) schema: String,
-    pub(super) name: String,
+pub(crate) struct Table {
+    pub(crate) schema: String,
+    pub(crate) name: String,
     pub(super) at: usize,
 }
 
 impl References {
-    pub(super) fn of(sql: &str) -> Option<Self> {
+    pub(crate) fn of(sql: &str) -> Option<Self> {
         look(sql, |tree| {
             let mut references = Self::default();
             references.collect(tree);

@@ -54,6 +54,7 @@ async fn inspect(desk: &Desk, pipeline: &Pipeline, target: Target, checks: &mut 
     });
     let unknown = Schema::empty();
     let (kind, definition) = (look.kind(), look.definition(&unknown));
+    checks.extend(lacks_rights(kind, &definition).await?);
     let key = kind.key(&definition).await?;
     look.source.begin(&Destination { key, server: None }).await?;
     checks.extend(look.source.advise().await?.into_iter().map(Check::from));
@@ -71,13 +72,24 @@ async fn takes(
     }
     let is_made = |statement: &String| statement.starts_with("create table ");
     if definition.target.create_if_missing && lacks.iter().any(is_made) {
-        let detail =
-            format!("{name} does not exist: its first run creates it, which its login has to be allowed");
+        let detail = format!("{name} does not exist: its first run creates it");
         return Ok(Check::new("target.created", "ok", "/target_table", detail));
     }
     let detail = format!("{name} does not exist, or lacks columns");
     let hint = Some(format!("`vitrina mart {}` executes: {}", pipeline.name, lacks.join("; ")));
     Ok(Check { hint, ..Check::new("target.lacks", "warning", "/target_table", detail) })
+}
+
+/// What a run would fail with, asked before there is one.
+async fn lacks_rights(kind: &dyn sinks::Kind, definition: &sinks::Definition<'_>) -> Result<Option<Check>> {
+    let grants = kind.grants(definition).await?;
+    if grants.is_empty() {
+        return Ok(None);
+    }
+    let (name, connection) = (definition.name, &definition.target.connection);
+    let detail = format!("the login of connection {connection} lacks rights that runs need at {name}");
+    let hint = Some(format!("let an owner execute: {}", grants.join("; ")));
+    Ok(Some(Check { hint, ..Check::new("target.rights", "error", "/target_table", detail) }))
 }
 
 impl Check {

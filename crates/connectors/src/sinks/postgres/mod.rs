@@ -10,6 +10,7 @@ mod load;
 mod mart;
 mod merge;
 mod put;
+mod rights;
 mod shape;
 mod standing;
 mod statements;
@@ -93,6 +94,10 @@ impl Kind for Postgres {
 
     async fn lacks(&self, definition: &Definition<'_>) -> Result<Vec<String>> {
         create::lacks(&create::session(definition).await?, definition).await
+    }
+
+    async fn grants(&self, definition: &Definition<'_>) -> Result<Vec<String>> {
+        rights::grants(definition).await
     }
 
     async fn standing(&self, definition: &Definition<'_>) -> Result<super::Standing> {
