@@ -10,6 +10,7 @@ mod exit;
 mod files;
 mod logging;
 mod look;
+mod nearest;
 mod output;
 mod roles;
 mod services;

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use reqwest::{Certificate, Method, RequestBuilder, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -17,6 +18,7 @@ use url::{Host, Url};
 
 use crate::config::ApiSettings;
 use crate::exit::Exit;
+use crate::nearest::nearest;
 
 pub(crate) use documents::*;
 
@@ -56,6 +58,9 @@ pub(crate) struct Problem {
     hint: Option<String>,
     #[serde(default)]
     pub(crate) errors: Vec<ProblemPart>,
+    /// The name that was meant, perhaps, where there is none as it was typed.
+    #[serde(skip)]
+    near: Option<Box<str>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,7 +73,7 @@ pub(crate) struct ProblemPart {
 impl Problem {
     fn no_such_pipeline(name: &str) -> Self {
         let (code, detail) = (NO_SUCH_PIPELINE.to_owned(), format!("there is no pipeline {name:?}"));
-        Self { status: 404, code, detail, hint: None, errors: Vec::new() }
+        Self { status: 404, code, detail, hint: None, errors: Vec::new(), near: None }
     }
 }
 
@@ -88,7 +93,11 @@ impl fmt::Display for Problem {
             None => self.errors.first().and_then(|part| part.hint.as_deref()),
             hint => hint,
         };
-        hint.map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
+        match (&self.near, hint) {
+            (Some(near), Some(hint)) => write!(f, "\nhint: did you mean {near}? {hint}"),
+            (None, Some(hint)) => write!(f, "\nhint: {hint}"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -160,11 +169,23 @@ impl Client {
     }
 
     async fn ask<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<Answer<T>> {
+        let name = name_in(&request);
         let (status, document) = self.send(request).await?;
         if status.is_success() {
             return self.read(status, document);
         }
-        Err(Error::Refused(self.read(status, document)?.known))
+        let mut problem: Problem = self.read(status, document)?.known;
+        if let (NO_SUCH_PIPELINE, Some(name)) = (problem.code.as_str(), name) {
+            problem.near = Box::pin(self.pipeline_near(&name)).await;
+        }
+        Err(Error::Refused(problem))
+    }
+
+    /// Of those that are there.
+    async fn pipeline_near(&self, name: &str) -> Option<Box<str>> {
+        let pipelines = self.pipelines().await.ok()?.known.items;
+        let names: Vec<String> = pipelines.into_iter().map(|pipeline| pipeline.name).collect();
+        nearest(name, &names).map(Box::from)
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<(StatusCode, Value)> {
@@ -215,6 +236,13 @@ impl Client {
             Err(_) => Err(Error::Foreign { url: self.base.clone(), status }),
         }
     }
+}
+
+/// The pipeline that a request is about.
+fn name_in(request: &RequestBuilder) -> Option<String> {
+    let request = request.try_clone()?.build().ok()?;
+    let mut segments = request.url().path_segments()?.skip_while(|part| *part != "pipelines").skip(1);
+    Some(percent_decode_str(segments.next()?).decode_utf8().ok()?.into_owned())
 }
 
 /// A stream of server-sent events.

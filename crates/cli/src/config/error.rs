@@ -32,7 +32,10 @@ impl Complaint {
     }
 
     pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Self {
-        Self { message: format!("{} cannot be read: {error}", path.display()), hint: None }
+        Self::new(
+            format!("{} cannot be read: {error}", path.display()),
+            "name a file that is there and can be read",
+        )
     }
 
     pub(super) fn about(self, key: &str, origin: &Origin) -> Problem {

@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use crate::nearest::nearest;
+
 /// `<name>` in a key stands for the name of a connection, `<NAME>` in a variable for the same in upper case.
 pub(super) struct Setting {
     pub(super) key: &'static str,
@@ -142,7 +144,7 @@ fn with_name_of(pattern: &str, key: &str) -> String {
 /// "did you mean" where something known is near, else all that is known.
 pub(super) fn suggest_key(unknown: &str) -> String {
     let known: Vec<String> = SETTINGS.iter().map(|setting| with_name_of(setting.key, unknown)).collect();
-    nearest(unknown, &known).unwrap_or_else(|| {
+    did_you_mean(unknown, &known).unwrap_or_else(|| {
         let keys: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
         format!("known keys: {}", keys.join(", "))
     })
@@ -150,13 +152,11 @@ pub(super) fn suggest_key(unknown: &str) -> String {
 
 pub(super) fn suggest_variable(unknown: &str) -> Option<String> {
     let known: Vec<String> = SETTINGS.iter().map(|setting| setting.variable.to_owned()).collect();
-    nearest(unknown, &known)
+    did_you_mean(unknown, &known)
 }
 
-fn nearest(unknown: &str, known: &[String]) -> Option<String> {
-    let distance = |word: &&String| strsim::damerau_levenshtein(unknown, word);
-    let word = known.iter().min_by_key(distance)?;
-    (distance(&word) <= unknown.chars().count() / 3).then(|| format!("did you mean {word}?"))
+fn did_you_mean(unknown: &str, known: &[String]) -> Option<String> {
+    Some(format!("did you mean {}?", nearest(unknown, known)?))
 }
 
 /// All settings as a Markdown table, for the documentation.

@@ -157,7 +157,8 @@ impl Layers {
                 let column = text[line_start..position].chars().count() + 1;
                 // The error's own Display would quote the line, which may hold a secret.
                 let message = format!("invalid TOML at column {column}: {}", error.message());
-                self.problems.push(Complaint { message, hint: None }.at(Some(origin_at(position))));
+                let hint = "texts stand in quotes, parts in [brackets]; `vitrina config reference` lists what can be set";
+                self.problems.push(Complaint::new(message, hint).at(Some(origin_at(position))));
             }
         }
     }

@@ -12,6 +12,7 @@ mod indexes;
 mod init;
 mod mart;
 mod meta_store;
+mod newcomer;
 mod outputs;
 mod plain;
 mod python;

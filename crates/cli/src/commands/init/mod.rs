@@ -18,6 +18,7 @@ use sqlx::{Connection, PgConnection};
 
 use crate::context::Context;
 use crate::exit::{self, Exit};
+use crate::nearest::nearest;
 use crate::output::{self, shell_word};
 
 use address::{Ends, address};
@@ -171,11 +172,10 @@ fn closed_schema(schema: &str) -> Option<String> {
 }
 
 fn unknown(what: &str, name: &str, known: &BTreeSet<&str>) -> anyhow::Error {
-    let distance = |known: &&&str| strsim::damerau_levenshtein(name, known);
-    let near = known.iter().min_by_key(distance).filter(|near| distance(near) <= name.chars().count() / 2);
-    let hint = match near {
+    let known: Vec<&str> = known.iter().copied().collect();
+    let hint = match nearest(name, &known) {
         Some(near) => format!("did you mean {near}?"),
-        None => format!("there are {}", known.iter().copied().collect::<Vec<_>>().join(", ")),
+        None => format!("there are {}", known.join(", ")),
     };
     Exit::Usage.fault(format!("the source has no {what} {name:?}\nhint: {hint}"))
 }

@@ -76,7 +76,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
         }
     };
     let patience = args.timeout.unwrap_or(Duration::MAX);
-    match shutdown.race(tokio::time::timeout(patience, work)).await {
+    match Box::pin(shutdown.race(tokio::time::timeout(patience, work))).await {
         Some(Ok(ended)) => ended,
         Some(Err(_)) => Err(left(Exit::TimedOut, "the time is over", asked.known.id)),
         None => Err(left(Exit::Interrupted, "interrupted", asked.known.id)),
