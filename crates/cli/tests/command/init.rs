@@ -174,6 +174,104 @@ async fn tables_become_indexes_where_the_target_is_a_search_server() {
 }
 
 #[tokio::test]
+async fn a_key_of_several_columns_becomes_one_document_a_row_of_an_index() {
+    let (db, server) = (Database::fresh().await, SearchServer::opensearch().await);
+    let indexes = server.indexes();
+    let index = format!("c_{}", &indexes.prefix()[indexes.prefix().len() - 9..].trim_matches('_'));
+    db.execute(&format!(
+        "create schema shop; create table shop.{index} (order_id int, line text, what text, primary key (order_id, line));
+         insert into shop.{index} select n / 2, 'line ' || n % 2, 'Thing ' || n from generate_series(0, 19) n"
+    ))
+    .await;
+    let (project, written) = Project::init(&["--tables", &format!("shop.{index}")], db.url(), server.url());
+    assert!(
+        written.contains(&format!("shop.{index} -> es:{index}, full\n  key (order_id, line): ")),
+        "{written}"
+    );
+    let with_store = |command: Vitrina| command.variable("VITRINA_DATABASE_URL", db.url());
+    let mut up = with_store(project.vitrina(&["up", "--listen", "127.0.0.1:0"])).start();
+    let api = format!("http://{}", up.is_up());
+    let ask = |arguments: &[&str]| with_store(project.vitrina(arguments)).variable("VITRINA_API_URL", &api);
+    project.works(ask);
+    db.execute(&format!(
+        "update shop.{index} set what = 'Changed' where order_id = 3 and line = 'line 1'; delete from shop.{index} where order_id = 4 and line = 'line 0'"
+    ))
+    .await;
+    ask(&["run", &index, "--watch", "--timeout", "60s"]).ends(0);
+    server.refresh(&index).await;
+    assert_eq!(server.count(&index).await, 19);
+    let found = server.search(&index, serde_json::json!({"query": {"match": {"what": "Changed"}}})).await;
+    let source = &found["hits"]["hits"][0]["_source"];
+    assert_eq!((&source["order_id"], &source["line"]), (&3.into(), &"line 1".into()), "{found}");
+    assert!(ask(&["reconcile", &index]).ends(0).contains("is equal to its source"));
+}
+
+#[tokio::test]
+async fn rows_that_refer_to_a_table_are_told_as_the_watch_of_a_query_that_joins_them() {
+    let db = Database::fresh().await;
+    let shop = "create schema shop;
+        create table shop.film (id int primary key, title text, updated_at timestamptz not null default now());
+        create table shop.rating (id int primary key, film_id int not null references shop.film, score int, modified timestamptz not null default now());
+        create table shop.note (id int primary key, film_id int references shop.film);
+        insert into shop.film values (1, 'Solaris'), (2, 'Stalker'); insert into shop.rating values (1, 1, 8)";
+    db.execute(shop).await;
+    let (project, written) = Project::init(&["--schema", "shop"], db.url(), db.url());
+    let watch = "watch: [{ table: shop.rating, key: [film_id], incremental_key: modified }]";
+    assert!(
+        written
+            .contains(&format!("shop.rating refers to it by (film_id): a query that joins it has `{watch}`")),
+        "{written}"
+    );
+    assert!(!written.contains("shop.note refers"), "nothing tells when a note has changed: {written}");
+    let file = std::fs::read_to_string(project.path().join("pipelines/film.yaml")).unwrap();
+    assert!(file.contains(watch), "{file}");
+
+    // The file's own query with a join, and the line as it stands.
+    let query = "select id, title, updated_at\n      from shop.film";
+    assert!(file.contains("source_query"), "{file}");
+    let joined = "select f.id, f.title, f.updated_at, max(r.score) as best from shop.film f left join shop.rating r on r.film_id = f.id group by f.id";
+    let file = file.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+    let file = file.replace(query, joined);
+    assert!(file.contains("max(r.score)"), "{file}");
+    let file =
+        file.replace("  target_table:", &format!("  source_table: shop.film\n  {watch}\n  target_table:"));
+    std::fs::write(project.path().join("pipelines/film.yaml"), file).unwrap();
+    let (_up, api) = project.up();
+    let ask = |arguments: &[&str]| project.vitrina(arguments).variable("VITRINA_API_URL", &api);
+    project.works(ask);
+    db.execute("insert into shop.rating values (2, 2, 10)").await;
+    ask(&["run", "film", "--watch", "--timeout", "60s"]).ends(0);
+    assert_eq!(db.value::<i32>("select best from analytics.film where id = 2").await, 10);
+}
+
+#[tokio::test]
+async fn a_configuration_of_another_name_is_written_there_and_nowhere_else() {
+    let db = Database::fresh().await;
+    db.execute("create schema shop; create table shop.goods (id int primary key)").await;
+    let project = tempfile::tempdir().unwrap();
+    let init = || {
+        let ends = ["init", "--from", "${env:SHOP}", "--to", "${env:SHOP}", "--dir", "etl"];
+        let command = vitrina(&[&["--config", "settings/shop.toml"], &ends[..]].concat());
+        command.within(project.path()).variable("SHOP", db.url())
+    };
+    let output = init().output();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for told in [
+        "vitrina --config settings/shop.toml up ",
+        "vitrina --config settings/shop.toml apply etl/pipelines ",
+    ] {
+        assert!(said.contains(told), "{said}");
+    }
+    assert!(project.path().join("etl/pipelines/goods.yaml").exists());
+    assert!(!project.path().join("etl/vitrina.toml").exists());
+    let shown = vitrina(&["--config", "settings/shop.toml", "config", "show"]).within(project.path());
+    let shown = shown.variable("SHOP", db.url()).ends(0);
+    assert!(shown.contains("allowed_schemas") && shown.contains("shop"), "{shown}");
+    assert!(init().refuses(2).contains("settings/shop.toml is there already"));
+}
+
+#[tokio::test]
 async fn nothing_that_is_there_is_overwritten_and_no_password_is_written_or_told() {
     let db = Database::fresh().await;
     db.execute("create schema shop; create table shop.goods (id int primary key)").await;

@@ -23,6 +23,18 @@ pub(super) struct Table {
     pub(super) keys: Vec<Key>,
     /// Columns that an index begins with.
     pub(super) leading: Vec<String>,
+    /// By foreign keys.
+    pub(super) refers: Vec<Reference>,
+}
+
+/// Rows of one table that belong to a row of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reference {
+    /// As a person writes it.
+    pub(super) table: String,
+    pub(super) columns: Vec<String>,
+    /// What they are there.
+    pub(super) key: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,10 +69,12 @@ pub(super) async fn tables(session: &mut PgConnection) -> Result<Vec<Table>> {
     let mut columns = columns(session, &ids).await?;
     let mut keys = keys(session, &ids).await?;
     let mut leading = leading(session, &ids).await?;
+    let mut refers = references(session, &ids).await?;
     let table = |relation: Relation| Table {
         columns: columns.remove(&relation.id).unwrap_or_default(),
         keys: keys.remove(&relation.id).unwrap_or_default(),
         leading: leading.remove(&relation.id).unwrap_or_default(),
+        refers: refers.remove(&relation.id).unwrap_or_default(),
         schema: relation.schema,
         name: relation.name,
         quoted: relation.quoted,
@@ -131,6 +145,23 @@ async fn leading(session: &mut PgConnection, tables: &[i64]) -> sqlx::Result<Has
                 where i.indrelid = any ($1::bigint[]::oid[]) and i.indisvalid and i.indpred is null and m.amname = 'btree'";
     let rows: Vec<(i64, String)> = sqlx::query_as(sql).bind(tables).fetch_all(session).await?;
     Ok(grouped(rows.into_iter()))
+}
+
+async fn references(
+    session: &mut PgConnection,
+    tables: &[i64],
+) -> sqlx::Result<HashMap<i64, Vec<Reference>>> {
+    let sql = "select f.conrelid::bigint, concat_ws('.', n.nspname, c.relname),
+                      array(select a.attname::text from unnest(f.conkey) with ordinality k (attnum, place)
+                              join pg_attribute a on a.attrelid = f.conrelid and a.attnum = k.attnum order by k.place),
+                      array(select a.attname::text from unnest(f.confkey) with ordinality k (attnum, place)
+                              join pg_attribute a on a.attrelid = f.confrelid and a.attnum = k.attnum order by k.place)
+                 from pg_constraint f join pg_class c on c.oid = f.confrelid join pg_namespace n on n.oid = c.relnamespace
+                where f.contype = 'f' and f.conparentid = 0 and f.conrelid = any ($1::bigint[]::oid[])
+                order by f.conrelid, f.conname";
+    let rows: Vec<(i64, String, Vec<String>, Vec<String>)> =
+        sqlx::query_as(sql).bind(tables).fetch_all(session).await?;
+    Ok(grouped(rows.into_iter().map(|(from, table, columns, key)| (from, Reference { table, columns, key }))))
 }
 
 fn grouped<T>(rows: impl Iterator<Item = (i64, T)>) -> HashMap<i64, Vec<T>> {

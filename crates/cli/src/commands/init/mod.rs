@@ -50,7 +50,8 @@ pub(crate) struct Args {
     /// Where the rows go: a Postgres or a search server
     #[arg(long, value_name = "URL")]
     to: String,
-    /// Where vitrina.toml and pipelines/ are written; files that are there stay, and nothing is written then
+    /// Where vitrina.toml, unless --config names another file, and pipelines/ are written; files that are there stay, and
+    /// nothing is written then
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     dir: PathBuf,
     /// Only tables of these schemas
@@ -78,7 +79,7 @@ struct LeftOut {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
-    let configuration = args.dir.join(write::CONFIGURATION);
+    let configuration = context.file.clone().unwrap_or_else(|| args.dir.join(write::CONFIGURATION));
     if configuration.exists() {
         return Err(write::taken_already(&configuration));
     }
@@ -90,9 +91,9 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     if plan.chosen.is_empty() {
         return Err(nothing(&left_out));
     }
-    let files = write::write(&plan, &args.dir)?;
+    let files = write::write(&plan, &configuration, &args.dir)?;
     context.output.show(&document(&plan, &left_out, &files), || text(&plan, &left_out));
-    lead_on(&plan, &files, args);
+    lead_on(&plan, &files, args, context);
     Ok(Exit::Done)
 }
 
@@ -182,11 +183,15 @@ fn unknown(what: &str, name: &str, known: &BTreeSet<&str>) -> anyhow::Error {
 
 fn propose(mut tables: Vec<Table>, mut names: Names, ends: &Ends, args: &Args) -> (Plan, Vec<LeftOut>) {
     let (mut chosen, mut left_out, mut schemas) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let all = tables.clone();
     // A table that can keep its name as it is keeps it.
     tables.sort_by_key(|table| !names::is_plain(&table.name));
     for table in tables {
         match propose::pipeline(&table) {
-            Ok(proposal) => {
+            Ok(mut proposal) => {
+                if proposal.cursor.is_some() {
+                    proposal.reasons.extend(propose::followed(&table, &proposal.key, &all));
+                }
                 let name = names.take(&table);
                 let target = if ends.is_search() { format!("es:{name}") } else { format!("{MARTS}.{name}") };
                 chosen.push(Chosen { name, target, table: table.spoken(), proposal });
@@ -255,12 +260,13 @@ fn variables(plan: &Plan) -> Vec<String> {
 }
 
 /// What was written, and what to type next.
-fn lead_on(plan: &Plan, files: &[PathBuf], args: &Args) {
-    let (configuration, folder) = (args.dir.join(write::CONFIGURATION), args.dir.join(write::PIPELINES));
+fn lead_on(plan: &Plan, files: &[PathBuf], args: &Args, context: &Context) {
+    let [configuration, pipelines @ ..] = files else { return };
+    let folder = args.dir.join(write::PIPELINES);
     output::say(&format!(
         "wrote {} and {} files in {}",
         configuration.display(),
-        files.len() - 1,
+        pipelines.len(),
         folder.display()
     ));
     for variable in variables(plan) {
@@ -269,16 +275,24 @@ fn lead_on(plan: &Plan, files: &[PathBuf], args: &Args) {
             _ if variable == "VITRINA_DATABASE_URL" => "a Postgres for the meta-store",
             _ => "the URL",
         };
-        output::say(&format!("set {variable} first: {what}; a .env beside vitrina.toml will do"));
+        output::say(&format!("set {variable} first: {what}; a .env where you type will do"));
     }
     let first = plan.chosen.first().map_or("", |chosen| chosen.name.as_str());
-    let place = match args.dir.to_str() {
-        Some(".") => String::new(),
-        _ => format!(", in {}", shell_word(&args.dir.to_string_lossy())),
+    let (place, folder, vitrina) = match (&context.file, args.dir.to_str()) {
+        // A file that was named is named from here.
+        (Some(file), _) => {
+            (String::new(), folder, format!("vitrina --config {}", shell_word(&file.to_string_lossy())))
+        }
+        (None, Some(".")) => (String::new(), write::PIPELINES.into(), "vitrina".to_owned()),
+        (None, _) => (
+            format!(", in {}", shell_word(&args.dir.to_string_lossy())),
+            write::PIPELINES.into(),
+            "vitrina".to_owned(),
+        ),
     };
     output::say(&format!(
-        "next{place}:\n  vitrina up                     # in a terminal of its own: meta-store, API and runner\n  \
-         vitrina apply {}        # shows the plan, and asks\n  vitrina run {first} --watch",
-        write::PIPELINES
+        "next{place}:\n  {vitrina} up                     # in a terminal of its own: meta-store, API and runner\n  \
+         {vitrina} apply {}        # shows the plan, and asks\n  {vitrina} run {first} --watch",
+        shell_word(&folder.to_string_lossy())
     ));
 }

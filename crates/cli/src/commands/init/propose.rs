@@ -42,6 +42,23 @@ pub(super) struct Cursor {
     pub(super) id: String,
 }
 
+/// How a query that joins others to the table would follow them too, a sentence each: rows that refer to it by its key, and
+/// tell when they have changed.
+pub(super) fn followed(table: &Table, key: &[String], all: &[Table]) -> Vec<String> {
+    let of = |other: &Table| {
+        let stamp = obstacle(other).is_none().then(|| stamp(other)).flatten()?;
+        let reference = other.refers.iter().find(|to| to.table == table.spoken() && to.key == key)?;
+        let columns = reference.columns.join(", ");
+        let watch =
+            format!("{{ table: {}, key: [{columns}], incremental_key: {} }}", other.spoken(), stamp.name);
+        Some(format!(
+            "{} refers to it by ({columns}): a query that joins it has `watch: [{watch}]`",
+            other.spoken()
+        ))
+    };
+    all.iter().filter(|other| other.spoken() != table.spoken()).filter_map(of).collect()
+}
+
 /// A pipeline, or why there is none.
 pub(super) fn pipeline(table: &Table) -> Result<Proposal, String> {
     obstacle(table).map_or(Ok(()), Err)?;

@@ -31,8 +31,8 @@ pub(super) struct Plan {
 }
 
 /// Answers what was written.
-pub(super) fn write(plan: &Plan, directory: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = vec![(directory.join(CONFIGURATION), plan.configuration())];
+pub(super) fn write(plan: &Plan, configuration: &Path, directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = vec![(configuration.to_owned(), plan.configuration())];
     for chosen in &plan.chosen {
         let name = file_name(&chosen.name);
         files.push((directory.join(PIPELINES).join(name), plan.pipeline(chosen)));
@@ -40,7 +40,8 @@ pub(super) fn write(plan: &Plan, directory: &Path) -> Result<Vec<PathBuf>> {
     if let Some((taken, _)) = files.iter().find(|(path, _)| path.exists()) {
         return Err(taken_already(taken));
     }
-    for folder in [directory, &directory.join(PIPELINES)] {
+    let beside = configuration.parent().filter(|folder| !folder.as_os_str().is_empty());
+    for folder in beside.into_iter().chain([directory, &directory.join(PIPELINES)]) {
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     for (path, text) in &files {
