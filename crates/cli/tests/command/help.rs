@@ -38,6 +38,11 @@ static ALL: LazyLock<Vec<Page>> = LazyLock::new(|| {
     found
 });
 
+/// Of the first level.
+pub(super) fn verbs() -> Vec<String> {
+    parts(&vitrina(&["--help"]).ends(0))
+}
+
 fn without_what_is_everywhere(help: &str) -> String {
     let Some((before, after)) = help.split_once(EVERYWHERE) else { return help.to_owned() };
     match after.split_once("\n\n") {

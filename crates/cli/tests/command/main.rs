@@ -14,6 +14,7 @@ mod mart;
 mod meta_store;
 mod newcomer;
 mod outputs;
+mod outputs_of_services;
 mod plain;
 mod python;
 mod reconciles;

@@ -1,5 +1,6 @@
-//! What the verbs print, typed one after the other at a small stand. `INSTA_UPDATE=always` writes the snapshots anew.
+//! What the verbs print, typed one after the other at a small stand. `INSTA_UPDATE=always` writes the snapshots anew; look at them then.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use vitrina_testbed::Database;
@@ -28,14 +29,14 @@ pipelines:
     incremental_id_key: id
 ";
 
-struct Stand {
-    db: Database,
+pub(super) struct Stand {
+    pub(super) db: Database,
     api: String,
     _up: Running,
 }
 
 impl Stand {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let db = Database::fresh().await;
         db.execute(SOURCE).await;
         let mut up = configured(vitrina(&["up", "--listen", "127.0.0.1:0"]), &db).start();
@@ -60,7 +61,7 @@ impl Stand {
     }
 }
 
-fn configured(command: Vitrina, db: &Database) -> Vitrina {
+pub(super) fn configured(command: Vitrina, db: &Database) -> Vitrina {
     command
         .variable("VITRINA_DATABASE_URL", db.url())
         .variable("VITRINA_CONNECTIONS_CINEMA_URL", db.url())
@@ -69,13 +70,15 @@ fn configured(command: Vitrina, db: &Database) -> Vitrina {
 }
 
 /// What is another at every time.
-const VARIES: [(&str, &str); 18] = [
+const VARIES: [(&str, &str); 20] = [
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "[id]"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", "[time]"),
     (r"20[2-9]\d-\d\d-\d\dT[0-9:.]+Z", "[time]"),
     (r"vit_[0-9a-f]+", "[token]"),
     (r"plan [0-9a-f]{16,}", "plan [hash]"),
-    (r"\d+\.\d\d s\b", "[took]"),
+    (r"\d+\.\d\d ?s\b", "[took]"),
+    (r"\bT_[A-Z0-9_]+_PASSWORD", "[DATABASE]_PASSWORD"),
+    (r"/\S+/vitrina ", "vitrina "),
     (r"\b\d+ ms\b", "[took]"),
     (r"(_ms|token)=[0-9.]+", "$1=[number]"),
     (r"127\.0\.0\.1:\d+", "[address]"),
@@ -90,16 +93,18 @@ const VARIES: [(&str, &str); 18] = [
     (r"(\S)   +", "$1  "),
 ];
 
+pub(super) fn settings() -> insta::Settings {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_omit_expression(true);
+    VARIES.iter().for_each(|(pattern, shown)| settings.add_filter(pattern, *shown));
+    settings
+}
+
 /// One stand for all of them: each verb meets what those before it have left.
 #[tokio::test]
 async fn every_verb_prints_what_a_person_needs() {
     let stand = Stand::new().await;
-    let settings = {
-        let mut settings = insta::Settings::clone_current();
-        settings.set_omit_expression(true);
-        VARIES.iter().for_each(|(pattern, shown)| settings.add_filter(pattern, *shown));
-        settings
-    };
+    let settings = settings();
     let chapters: [(&str, &[&str]); 4] = [
         (
             "system",
@@ -160,6 +165,7 @@ async fn every_verb_prints_what_a_person_needs() {
                 "reconcile films --level rows",
                 "reconciles films",
                 "differences films",
+                "row films 2",
                 "changelog status",
                 "audit --limit 4",
                 "delete films",
@@ -174,4 +180,58 @@ async fn every_verb_prints_what_a_person_needs() {
             insta::assert_snapshot!(chapter, stand.typed(lines));
         }
     });
+}
+
+/// Verbs that write files, typed one after the other in one directory, or that need nothing but themselves.
+#[tokio::test]
+async fn verbs_that_write_say_what_they_have_written() {
+    let (db, project) = (Database::fresh().await, tempfile::tempdir().unwrap());
+    db.execute(SOURCE).await;
+    let url = db.url().to_owned();
+    let mut transcript = String::new();
+    let lines: [&[&str]; 6] = [
+        &["transform", "new", "slug"],
+        &["transform", "test"],
+        &["transform", "new", "slug"],
+        &["init", "--from", &url, "--to", &url, "--schema", "content"],
+        &["roles", "--schemas", "content"],
+        &["completions", "fish"],
+    ];
+    for line in lines {
+        let interpreter = vitrina_testbed::python();
+        let command =
+            vitrina(line).within(project.path()).variable("VITRINA_PYTHON_INTERPRETER", interpreter);
+        let output = command.output();
+        let printed = text(&output.stdout);
+        // A script of hundreds of lines is known by its first.
+        let shown = if line[0] == "completions" { first_line(&printed) } else { printed };
+        write!(transcript, "$ vitrina {}\n{}{shown}", line.join(" "), text(&output.stderr)).unwrap();
+        if !output.status.success() {
+            writeln!(transcript, "exit code {}", output.status.code().unwrap()).unwrap();
+        }
+        transcript.push('\n');
+    }
+    let mut settings = settings();
+    // How pytest introduces itself, and how long its lines are.
+    settings.add_filter(r"(?m)^(platform|rootdir:|plugins:|cachedir:) .*\n", "");
+    settings.add_filter(r"=+ (\d+ passed in \[took\]) =+", "$1");
+    settings.bind(|| insta::assert_snapshot!("write", transcript));
+}
+
+fn first_line(text: &str) -> String {
+    format!("{}\n[…]\n", text.lines().next().unwrap())
+}
+
+/// What a verb prints is looked at by somebody before it changes.
+#[test]
+fn every_verb_has_a_transcript() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command/snapshots");
+    let snapshots =
+        std::fs::read_dir(folder).unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()));
+    let transcripts: String = snapshots.map(Result::unwrap).collect();
+    let typed = transcripts.lines().filter_map(|line| line.strip_prefix("$ vitrina ")?.split(' ').next());
+    let typed: BTreeSet<&str> = typed.collect();
+    let verbs = super::help::verbs();
+    let verbs: BTreeSet<&str> = verbs.iter().map(String::as_str).collect();
+    assert_eq!(typed, verbs, "left: verbs with a transcript; right: verbs of the binary");
 }
