@@ -19,8 +19,8 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS=$$'\t' read -r name about; do printf '  make %-11s %s\n' "$$name" "$$about"; done
 
 .PHONY: demo
-demo: build ## a private Postgres, the sample cinema, its marts and the proof; OPENSEARCH_URL= adds indexes (ARGS=--once, ARGS=--clean)
-	@exec $(vitrina) demo $(ARGS)
+demo: build ## a private Postgres, the sample cinema, its marts and the proof; OPENSEARCH_URL= adds indexes (ARGS=--once, ARGS=--clean, DEMO_DIR=)
+	@exec $(vitrina) demo $(if $(DEMO_DIR),--dir '$(DEMO_DIR)') $(ARGS)
 
 .PHONY: test
 test: export TESTS := 1

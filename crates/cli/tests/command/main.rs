@@ -4,6 +4,7 @@
 mod book;
 mod changelog;
 mod clocks;
+mod collector;
 mod demo;
 mod demo_search;
 mod files;

@@ -1,86 +1,17 @@
 //! What the real processes tell of a run: lines on stderr, metrics on their pages, spans at a receiver.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::trace::v1::Span;
-use prost_otlp::Message;
 use serde_json::Value;
 
+use super::collector::{Collector, hex};
 use super::stand::Stand;
 use super::{Running, address, place};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
-
-/// Takes what exporters send, as a collector does.
-struct Collector {
-    address: SocketAddr,
-    received: Receiver<Vec<Span>>,
-    spans: Vec<Span>,
-}
-
-impl Collector {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let (sender, received) = channel();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let sender = sender.clone();
-                std::thread::spawn(move || answer(stream.unwrap(), &sender));
-            }
-        });
-        Self { address, received, spans: Vec::new() }
-    }
-
-    /// The span of this name in the trace, when it has come.
-    fn span(&mut self, name: &str) -> Span {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
-            let of_trace = |span: &&Span| hex(&span.trace_id) == TRACE && span.name == name;
-            if let Some(span) = self.spans.iter().find(of_trace) {
-                return span.clone();
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            let names = || self.spans.iter().map(|span| span.name.clone()).collect::<Vec<_>>();
-            self.spans
-                .extend(self.received.recv_timeout(left).unwrap_or_else(|_| panic!("{name}: {:?}", names())));
-        }
-    }
-}
-
-/// Requests of one connection, until it is closed.
-fn answer(mut stream: TcpStream, sender: &Sender<Vec<Span>>) {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
-    loop {
-        let (mut length, mut line) = (0, String::new());
-        while reader.read_line(&mut line).unwrap_or(0) > 2 {
-            let (name, value) = line.split_once(':').unwrap_or_default();
-            if name.eq_ignore_ascii_case("content-length") {
-                length = value.trim().parse().unwrap();
-            }
-            line.clear();
-        }
-        if line.is_empty() {
-            return;
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).unwrap();
-        let export = ExportTraceServiceRequest::decode(body.as_slice()).unwrap();
-        let scopes = export.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
-        sender.send(scopes.flat_map(|scope| scope.spans).collect()).unwrap();
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 fn parsed(lines: &[String]) -> Vec<Value> {
     lines
@@ -158,14 +89,14 @@ fn lines_of_a_success(lines: &[Value]) {
 
 /// caller → call of the API → run → batch → read, write.
 fn spans_of_a_run(collector: &mut Collector) {
-    let call = collector.span("POST /pipelines/{p}/run");
+    let call = collector.span(TRACE, "POST /pipelines/{p}/run");
     assert_eq!(hex(&call.parent_span_id), CALLER);
-    let run = collector.span("run");
+    let run = collector.span(TRACE, "run");
     assert_eq!(run.parent_span_id, call.span_id);
-    let read = collector.span("read");
-    let write = collector.span("write");
+    let read = collector.span(TRACE, "read");
+    let write = collector.span(TRACE, "write");
     assert_eq!(read.parent_span_id, write.parent_span_id);
-    let batch = collector.span("batch");
+    let batch = collector.span(TRACE, "batch");
     assert_eq!((&write.parent_span_id, &batch.parent_span_id), (&batch.span_id, &run.span_id));
     let pipeline = run.attributes.iter().find(|attribute| attribute.key == "pipeline");
     assert!(format!("{pipeline:?}").contains("film_dim_full"));
