@@ -73,17 +73,18 @@ impl Store {
         Ok(found.into_iter().map(writing).collect())
     }
 
-    /// The run that had a lease of this token.
-    pub async fn run_of_token(&self, pipeline: PipelineId, token: i64) -> Result<Option<RunId>> {
-        let run: Option<Uuid> = sqlx::query_scalar(
-            "select a.run_id from etl.etl_attempts a join etl.etl_runs r on r.id = a.run_id
+    /// The run that had a lease of this token, and since when.
+    pub async fn run_of_token(&self, pipeline: PipelineId, token: i64) -> Result<Option<(RunId, Timestamp)>> {
+        let run: Option<(Uuid, String)> = sqlx::query_as(
+            "select a.run_id, to_char(a.started_at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')
+               from etl.etl_attempts a join etl.etl_runs r on r.id = a.run_id
               where r.pipeline_id = $1 and a.token = $2 order by a.id desc limit 1",
         )
         .bind(pipeline.0)
         .bind(token)
         .fetch_optional(&self.pool)
         .await?;
-        Ok(run.map(RunId))
+        Ok(run.and_then(|(run, since)| Some((RunId(run), since.parse().ok()?))))
     }
 
     /// The newest that has ended, among the last backfills by keys.

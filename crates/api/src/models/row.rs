@@ -79,6 +79,8 @@ pub(crate) struct LastWrite {
     pub(crate) by: Option<MarkedBy>,
     /// When, by the target's clock.
     pub(crate) at: Option<Timestamp>,
+    /// Where only the run is known: when it began, so not before that.
+    pub(crate) since: Option<Timestamp>,
     /// The one that wrote it, of all that write to the target.
     pub(crate) pipeline: Option<String>,
     pub(crate) run_id: Option<Uuid>,

@@ -80,11 +80,14 @@ pub(crate) struct TargetStanding {
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct TargetField {
+    /// A column, or the path of a field; `*` is what a mapping says of the index as a whole.
     name: String,
     /// As the pipeline's rows or the target's mapping would make it: a type, or JSON of a mapping; null where they have none.
     declared: Option<String>,
     /// As it is there; null where it is not.
     live: Option<String>,
+    /// The next load of an index would make it another; of a table it is missing or of another type.
+    differs: bool,
 }
 
 /// How rows become documents of an index.

@@ -111,8 +111,9 @@ async fn last_write(app: &App, pipeline: &Pipeline, looked: Option<&Looked>) -> 
         let run = app.store.run_of_token(pipeline.id, token).await?;
         let by = Some(MarkedBy::DocumentVersion);
         return Ok(match run {
-            Some(run) => LastWrite {
+            Some((run, since)) => LastWrite {
                 by,
+                since: Some(since),
                 pipeline: Some(pipeline.name.clone()),
                 run_id: Some(run.0),
                 ..LastWrite::default()

@@ -112,6 +112,7 @@ async fn the_run_and_batch_that_were_writing_when_it_was_touched_are_its_last_wr
     assert_eq!(earlier["unknown"], "no_run");
     let document = last(json!({"token": claim.lease.token.0})).await;
     assert_eq!((&document["by"], &document["run_id"]), (&json!("document_version"), &json!(claim.run.0)));
+    assert!(document["since"].is_string() && document["at"].is_null(), "{document}");
     assert_eq!(last(json!({"token": 777})).await["unknown"], "no_run");
 }
 

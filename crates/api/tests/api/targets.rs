@@ -98,7 +98,7 @@ async fn how_a_target_stands_is_asked_of_a_runner_beside_the_rows_of_a_pipeline_
     let wrong = app.get("/targets/analytics.film_dim/standing?pipeline=nobody").await;
     assert_eq!(wrong.assert_problem(422, "request.invalid").faults(), [("pipeline", "query.parameter")]);
     let seen = json!({"runner": "r1", "exists": true, "rows": 7, "index": null, "previous": null, "compared": true,
-        "fields": [{"name": "id", "declared": "bigint", "live": "bigint"}], "lacks": [], "problem": null});
+        "fields": [{"name": "id", "declared": "bigint", "live": "bigint", "differs": false}], "lacks": [], "problem": null});
     let looking = async {
         let mut wakeups = app.store.wakeups().await.unwrap();
         loop {

@@ -158,6 +158,7 @@ pub(crate) struct RowReject {
 #[derive(Debug, Deserialize)]
 pub(crate) struct LastWrite {
     pub(crate) at: Option<Timestamp>,
+    pub(crate) since: Option<Timestamp>,
     pub(crate) pipeline: Option<String>,
     pub(crate) run_id: Option<Uuid>,
     pub(crate) batch_id: Option<i64>,

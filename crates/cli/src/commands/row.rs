@@ -87,7 +87,11 @@ fn reject(row: &Row) -> Option<String> {
 fn last_write(row: &Row) -> Option<String> {
     row.look.as_ref()?;
     let write = &row.last_write;
-    let at = write.at.map(|at| format!(" at {}", time(at))).unwrap_or_default();
+    let at = match (write.at, write.since) {
+        (Some(at), _) => format!(" at {}", time(at)),
+        (None, Some(since)) => format!(" after {}", time(since)),
+        (None, None) => String::new(),
+    };
     let Some(run) = write.run_id else {
         let why = match write.unknown.as_deref()? {
             "not_there" => return None,

@@ -26,18 +26,20 @@ pub struct StandingField {
     pub name: String,
     pub declared: Option<String>,
     pub live: Option<String>,
+    pub differs: bool,
 }
 
-/// By name, whichever side has it.
+/// By name, whichever side has it. What is there and was not declared differs where declarations are `whole`.
 pub(super) fn beside(
     declared: &BTreeMap<String, String>,
     live: &BTreeMap<String, String>,
+    whole: bool,
 ) -> Vec<StandingField> {
     let names: BTreeSet<&String> = declared.keys().chain(live.keys()).collect();
-    let field = |name: &String| StandingField {
-        name: name.clone(),
-        declared: declared.get(name).cloned(),
-        live: live.get(name).cloned(),
+    let field = |name: &String| {
+        let (declared, live) = (declared.get(name).cloned(), live.get(name).cloned());
+        let differs = declared != live && (whole || declared.is_some());
+        StandingField { name: name.clone(), declared, live, differs }
     };
     names.into_iter().map(field).collect()
 }

@@ -39,8 +39,9 @@ async fn columns(desk: &Desk, pipeline: &Pipeline, target: Target) -> Result<Opt
 
 fn told(standing: &Standing, compared: bool, runner: &str) -> Value {
     let Standing { exists, rows, index, previous, fields, lacks, problem } = standing;
-    let field =
-        |field: &StandingField| json!({"name": field.name, "declared": field.declared, "live": field.live});
+    // What is not there, or not known, differs from nothing.
+    let held = compared && *exists;
+    let field = |field: &StandingField| json!({"name": field.name, "declared": field.declared, "live": field.live, "differs": held && field.differs});
     let fields: Vec<Value> = fields.iter().map(field).collect();
     json!({"runner": runner, "exists": exists, "rows": rows, "index": index, "previous": previous, "fields": fields,
            "compared": compared, "lacks": lacks, "problem": problem})

@@ -96,7 +96,7 @@ async fn how_an_index_stands_is_told_with_the_one_before_and_its_mapping_beside_
         assert_eq!(standing["rows"], 3);
         let parted = |standing: &Value| {
             let fields = standing["fields"].as_array().unwrap().iter();
-            fields.filter(|field| field["declared"] != field["live"]).cloned().collect::<Vec<_>>()
+            fields.filter(|field| field["differs"] == true).cloned().collect::<Vec<_>>()
         };
         assert_eq!(parted(&standing), Vec::<Value>::new());
         let mapping = json!({"properties": {"id": {"type": "long"}, "title": {"type": "keyword"}, "rating": {"type": "double"}, "modified": {"type": "date"}}});
@@ -105,5 +105,31 @@ async fn how_an_index_stands_is_told_with_the_one_before_and_its_mapping_beside_
         let title = parted.iter().find(|field| field["name"] == "title").unwrap();
         assert_eq!(title["declared"], r#"{"type":"keyword"}"#);
         assert!(title["live"].as_str().unwrap().contains("text"), "{title}");
+    }
+}
+
+#[tokio::test]
+async fn a_mapping_that_somebody_else_has_changed_differs_and_one_that_says_the_same_otherwise_does_not() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::bare(&server, 3).await;
+        let mapping = json!({"dynamic": "strict", "properties": {
+            "id": {"type": "long", "index": true}, "title": {"type": "keyword", "ignore_above": "256"},
+            "rating": {"type": "double"},
+            "modified": {"type": "date", "format": "strict_date_optional_time||epoch_millis"},
+            "cast": {"type": "nested", "properties": {"name": {"type": "keyword"}}}}});
+        shelf.describe(json!({"mapping": mapping})).await;
+        let id = shelf.full(10).await;
+        shelf.succeed(id).await;
+        let parted = async || {
+            let standing = asked(&shelf, "standing", id).await;
+            let fields =
+                standing["fields"].as_array().unwrap().iter().filter(|field| field["differs"] == true);
+            fields.map(|field| field["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(parted().await, Vec::<String>::new());
+        let theirs = json!({"dynamic": true, "properties": {"cast": {"type": "nested", "properties": {"age": {"type": "long"}}},
+                                                            "note": {"type": "text"}}});
+        assert_eq!(server.call("PUT", &format!("{}/_mapping", shelf.index), theirs).await.0, 200);
+        assert_eq!(parted().await, ["*", "cast.age", "note"]);
     }
 }

@@ -50,7 +50,8 @@ async fn a_document_is_looked_for_and_tells_the_run_that_wrote_it() {
             "{equal}"
         );
         let token = equal["token"].as_i64().unwrap();
-        assert_eq!(shelf.stage.store.run_of_token(id, token).await.unwrap(), Some(run.id));
+        let (writer, _) = shelf.stage.store.run_of_token(id, token).await.unwrap().unwrap();
+        assert_eq!(writer, run.id);
 
         let document = json!({"doc": {"title": "Another"}});
         let path = format!("{}/_update/8", shelf.index);

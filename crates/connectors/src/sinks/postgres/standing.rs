@@ -32,7 +32,8 @@ pub(super) async fn standing(definition: &Definition<'_>) -> Result<Standing> {
         Ok(lacks) => (lacks, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
-    let fields = beside(&declared, &live);
+    // A table may have columns of its own.
+    let fields = beside(&declared, &live, false);
     Ok(Standing { exists: mart.is_some(), rows, index: None, previous: None, fields, lacks, problem })
 }
 

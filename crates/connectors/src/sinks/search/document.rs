@@ -14,7 +14,14 @@ const LONGEST_ID: usize = 512;
 
 /// The columns of a batch, ready to be written.
 pub(super) struct Documents<'a> {
-    fields: Vec<(Vec<u8>, Cells<'a>)>,
+    fields: Vec<Column<'a>>,
+}
+
+struct Column<'a> {
+    name: String,
+    /// The name of its field, as it stands before a value.
+    label: Vec<u8>,
+    cells: Cells<'a>,
 }
 
 impl<'a> Documents<'a> {
@@ -30,7 +37,7 @@ impl<'a> Documents<'a> {
             let mut label = if fields.is_empty() { Vec::new() } else { vec![b','] };
             drop(serde_json::to_writer(&mut label, name));
             label.push(b':');
-            fields.push((label, cells));
+            fields.push(Column { name: column.name().clone(), label, cells });
         }
         Ok(Self { fields })
     }
@@ -39,7 +46,7 @@ impl<'a> Documents<'a> {
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Unwritable> {
         let start = out.len();
         out.push(b'{');
-        for (label, cells) in &self.fields {
+        for Column { label, cells, .. } in &self.fields {
             out.extend_from_slice(label);
             if let Err(reason) = cells.write(row, out) {
                 out.truncate(start);
@@ -48,6 +55,12 @@ impl<'a> Documents<'a> {
         }
         out.push(b'}');
         Ok(())
+    }
+
+    /// The column whose value keeps a row from being written.
+    pub(super) fn culprit(&self, row: usize) -> Option<&str> {
+        let unwritable = |column: &&Column<'_>| column.cells.write(row, &mut Vec::new()).is_err();
+        self.fields.iter().find(unwritable).map(|column| column.name.as_str())
     }
 }
 

@@ -166,7 +166,11 @@ impl SearchSink {
                 false => operations.index(id, route.version, Some(row), write_checked),
             };
             if let Err(reason) = added {
-                rejects.push(reject(rows, row, &self.key, "row.unwritable", reason)?);
+                let reason = match documents.culprit(row) {
+                    Some(column) => format!("{column}: {reason}"),
+                    None => reason.to_owned(),
+                };
+                rejects.push(reject(rows, row, &self.key, "row.unwritable", &reason)?);
             }
         }
         Ok(())
