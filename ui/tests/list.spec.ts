@@ -20,6 +20,7 @@ test('the list tells what is late and why, and what failed and what to do', asyn
   await expect(row('film_rating_agg')).toContainText('Late: it is disabled');
   await expect(row('user_features').getByText('Failed')).toBeVisible();
   await expect(row('user_features')).toContainText('`vitrina mart` shows the statement that creates it');
+  await expect(row('user_features')).toContainText('analytics.nowhere');
   await expect(row('audience_segments')).toContainText('never ran');
   await expect(page.getByRole('button', { name: 'Late 1' })).toBeVisible();
   await expectAccessible(page);
@@ -35,6 +36,29 @@ test('the list tells what is late and why, and what failed and what to do', asyn
   await page.getByRole('searchbox').fill('rating');
   await expect(page).toHaveURL(/q=rating/);
   await expect(page.locator('tbody tr').first()).toHaveAttribute('data-pipeline', 'film_rating_agg');
+});
+
+test('a run that needs a decision asks for it where it was asked for', async ({ page, stand, as }) => {
+  const incremental = { mode: 'incremental', incremental_key: 'modified', incremental_id_key: 'id' };
+  await stand.createPipeline('film_changed', incremental);
+  await stand.runToEnd('film_changed');
+  await stand.call('POST', '/pipelines/film_changed/update-config', {
+    source_query: 'select id, upper(title) as title, modified from content.film_work',
+  });
+  await as('operator');
+  await page.goto('/ui/?q=film_changed');
+  const row = page.locator('tr[data-pipeline=film_changed]');
+  await row.getByRole('button', { name: 'Run film_changed' }).click();
+  const dialog = page.getByRole('dialog', { name: 'It was changed since its checkpoint was made' });
+  await expect(dialog).toContainText('always right');
+  await expectAccessible(page);
+  await dialog.getByRole('button', { name: 'Full load' }).click();
+  await expect(dialog).toBeHidden();
+  await expect(row).toContainText(/50 rows/);
+  await expect.poll(() => stand.sql("select id from analytics.film_dim where title = 'FILM 7'")).toHaveLength(1);
+  // Whether it is equal now was never asked: one click leads there.
+  await row.getByRole('link', { name: 'never compared' }).click();
+  await expect(page.getByRole('button', { name: 'Compare', exact: true })).toBeVisible();
 });
 
 test('pipelines are run and paused together, and what becomes of them is seen live', async ({ page, stand, as }) => {
