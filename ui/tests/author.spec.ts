@@ -24,6 +24,8 @@ test('a pipeline is written, corrected at line and column, previewed, created an
   await expect(page.locator('.cm-lintRange-error')).toHaveText('titel');
   await expect(page.getByRole('button', { name: 'Create' })).toBeDisabled();
   await expectAccessible(page);
+  // What completes the query would cover it.
+  await page.getByLabel('Name', { exact: true }).focus();
   await screenshot(page, 'editor', 'light');
 
   await write(page, 'select id,\n       title\n  from content.film_work');

@@ -9,7 +9,7 @@ import type { Key } from '../src/i18n/index.svelte';
 
 export type Role = 'viewer' | 'operator' | 'admin';
 
-function told(name: string): string {
+export function told(name: string): string {
   const value = process.env[name];
   if (!value) throw new Error(`${name} is not set\nhint: these tests are run by: make test ONLY=in_a_browser`);
   return value;
@@ -30,6 +30,16 @@ export class Stand {
     const text = await answer.text();
     expect(answer.ok, `${method} ${path}: ${text}`).toBe(true);
     return text ? JSON.parse(text) : null;
+  }
+
+  /** What the search server itself says, or is told behind Vitrina's back. */
+  async search(method: string, path: string, body?: unknown): Promise<any> {
+    const headers = { 'content-type': 'application/json' };
+    const url = `${told('VITRINA_SEARCH_URL')}/${path}`;
+    const answer = await fetch(url, { method, headers, body: JSON.stringify(body) });
+    const text = await answer.text();
+    expect(answer.ok, `${method} ${path}: ${text}`).toBe(true);
+    return JSON.parse(text);
   }
 
   /** A pipeline of 50 films in batches of ten. */

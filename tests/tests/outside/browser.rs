@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::process::Command;
+use vitrina_testbed::SearchServer;
 
 use crate::process::Process;
 use crate::stand::{Stand, TOKEN, root};
@@ -55,13 +56,27 @@ async fn an_installation_shows_its_parts_in_a_browser() {
     play("system.spec.ts").await;
 }
 
+#[tokio::test]
+async fn an_index_is_looked_at_edited_and_built_anew_in_a_browser() {
+    let (mut stand, server) = tokio::join!(Stand::start(), SearchServer::opensearch());
+    let indexes = server.indexes();
+    // Pictures show a name that somebody would choose: whoever takes them has the server to themselves.
+    let index = if screenshots().is_some() { "movies".to_owned() } else { indexes.name("movies") };
+    stand.search = Some(server.url().to_owned());
+    play_on(&stand, "index.spec.ts", &[("VITRINA_SEARCH_URL", server.url()), ("VITRINA_INDEX", &index)])
+        .await;
+}
+
 async fn play(file: &str) {
-    let stand = Stand::start().await;
+    play_on(&Stand::start().await, file, &[]).await;
+}
+
+async fn play_on(stand: &Stand, file: &str, more: &[(&str, &str)]) {
     let _runner = stand.runner("browsed", "30s").await;
     let mut command = Command::new(root().join("scripts/ui"));
     command.args(["run", "playwright", "test", file, "--output"]).arg(stand.directory().join("results"));
     command.env_clear().env("VITRINA_URL", &stand.url).env("VITRINA_DATABASE_URL", stand.database.url());
-    command.env("VITRINA_TOKEN_ADMIN", TOKEN);
+    command.env("VITRINA_TOKEN_ADMIN", TOKEN).envs(more.iter().copied());
     for role in ["viewer", "operator"] {
         command.env(format!("VITRINA_TOKEN_{}", role.to_uppercase()), stand.token(role).await);
     }
@@ -69,12 +84,14 @@ async fn play(file: &str) {
     for name in ["PATH", "HOME", "XDG_CACHE_HOME"] {
         command.envs(env::var_os(name).map(|value| (name, value)));
     }
-    if let Some(folder) = env::var_os("SCREENSHOTS").filter(|folder| !folder.is_empty()) {
-        command.env("SCREENSHOTS", root().join(folder));
-    }
+    command.envs(screenshots().map(|folder| ("SCREENSHOTS", folder)));
     let (status, said) = Process::start(file, command).patient(PATIENCE).ends().await;
     assert!(status.success(), "{said}\n\nwhat the API said of it:\n{}", stand.complaints());
     eprintln!("{said}");
+}
+
+fn screenshots() -> Option<PathBuf> {
+    env::var_os("SCREENSHOTS").filter(|folder| !folder.is_empty()).map(|folder| root().join(folder))
 }
 
 /// The one that CHROMIUM names, else one of the machine's.

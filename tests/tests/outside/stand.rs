@@ -24,6 +24,8 @@ const TABLES: &str = "create schema content; create schema analytics;
 pub(crate) struct Stand {
     pub(crate) database: Database,
     pub(crate) url: String,
+    /// The address of a search server, for the runners that are started once it is known.
+    pub(crate) search: Option<String>,
     api: Option<Process>,
     directory: tempfile::TempDir,
 }
@@ -40,7 +42,8 @@ impl Stand {
         let database = Database::fresh().await;
         database.execute(TABLES).await;
         let url = format!("http://127.0.0.1:{}", free_port());
-        let mut stand = Self { database, url, api: None, directory: tempfile::tempdir().unwrap() };
+        let mut stand =
+            Self { database, url, search: None, api: None, directory: tempfile::tempdir().unwrap() };
         let (status, said) = Process::start("migrate", stand.vitrina(&["migrate"])).ends().await;
         assert!(status.success(), "{said}");
         stand.start_api().await;
@@ -115,7 +118,7 @@ impl Stand {
         {
             command.env(name, self.database.url());
         }
-        command.env("VITRINA_ADMIN_TOKEN", TOKEN);
+        command.env("VITRINA_ADMIN_TOKEN", TOKEN).envs(self.search.iter().map(|url| ("OPENSEARCH_URL", url)));
         command
     }
 }

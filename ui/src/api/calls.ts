@@ -166,6 +166,8 @@ const described = (target: string) => `/targets/${encodeURIComponent(target)}`;
 export const target = (name: string): Promise<Answer<TargetDetail>> => ask('GET', described(name));
 export const targetStanding = (name: string, pipeline?: string) =>
   call<TargetStanding>('GET', `${described(name)}/standing`, { query: { pipeline } });
+export const planTarget = (name: string, config: TargetConfig) =>
+  call<Plan>('POST', '/plan', { body: { targets: [{ name, ...config }] } });
 export const putTarget = (name: string, config: TargetConfig, etag: string) =>
   call<TargetDetail>('PUT', described(name), { body: config, headers: { 'if-match': etag } });
 export const connections = () => call<Page<Connection>>('GET', '/connections');

@@ -28,7 +28,9 @@ pub(crate) use connection::{Connection, ConnectionFinding, ConnectionTest, Sourc
 pub(crate) use explain::{Explanation, PassPlan};
 pub(crate) use key::{Key, MOST_KEYS};
 pub(crate) use pipeline::{PipelineDetail, PipelineStatus, PipelineSummary, Reloaded};
-pub(crate) use plan::{Action, Applied, Configuration, FieldChange, NamedTarget, Order, Plan, PlannedChange};
+pub(crate) use plan::{
+    Action, Applied, Configuration, Effect, FieldChange, NamedTarget, Order, Plan, PlannedChange,
+};
 pub(crate) use preview::{Preview, PreviewQuestion};
 pub(crate) use reconcile::{
     DeleteLimit, Difference, LastReconcile, Reconcile, ReconcileOrder, Repair, RepairAccepted, Standing,

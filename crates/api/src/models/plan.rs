@@ -70,7 +70,21 @@ pub(crate) struct PlannedChange {
     pub(crate) version: Option<i64>,
     pub(crate) fields: Vec<FieldChange>,
     /// What follows from it, beyond the configuration.
-    pub(crate) effects: Vec<String>,
+    pub(crate) effects: Vec<Effect>,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Effect {
+    /// `index.rebuild`, `checkpoint.decision`, `target.left` or `history.gone`.
+    #[schema(example = "checkpoint.decision")]
+    pub(crate) code: &'static str,
+    pub(crate) detail: String,
+}
+
+impl Effect {
+    pub(crate) fn new(code: &'static str, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into() }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]

@@ -11,7 +11,8 @@ use vitrina_store::{Actor, Change, PipelineChoice, PipelineRecord, TargetRecord}
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::models::{
-    Action, Check, Configuration, FieldChange, NamedTarget, PipelineConfig, Plan, PlannedChange, Severity,
+    Action, Check, Configuration, Effect, FieldChange, NamedTarget, PipelineConfig, Plan, PlannedChange,
+    Severity,
 };
 use crate::problem::Fault;
 
@@ -193,7 +194,7 @@ impl Draft {
     }
 
     /// What an edit means for runs; that it has to wait for one is a warning.
-    fn pipeline_effects(&mut self, place: usize, before: &PipelineRecord, after: &Pipeline) -> Vec<String> {
+    fn pipeline_effects(&mut self, place: usize, before: &PipelineRecord, after: &Pipeline) -> Vec<Effect> {
         if let Err(locked) = before.config.edit(after, before.status) {
             let message = format!("{locked}\nhint: applying is refused until the run has ended");
             let field = format!("/pipelines/{place}");
@@ -203,20 +204,23 @@ impl Draft {
         let moved = |target: &Target| before.config.config_hash(target) != after.config_hash(target);
         let mut effects = Vec::new();
         if target.is_ok_and(|target| moved(&target)) && before.last_run.is_some() {
-            effects.push(
-                "the next incremental run asks what becomes of the checkpoint: keep or reset".to_owned(),
-            );
+            effects.push(Effect::new(
+                "checkpoint.decision",
+                "the next incremental run asks what becomes of the checkpoint: keep or reset",
+            ));
         }
         if before.config.effective_target() != after.effective_target() {
             let old = before.config.effective_target();
-            effects.push(format!("{old} is written to no more, and stays as it is"));
+            let detail = format!("{old} is written to no more, and stays as it is");
+            effects.push(Effect::new("target.left", detail));
         }
         effects
     }
 
     fn prune(&mut self, present: &Present, named: &BTreeSet<String>, described: &BTreeSet<String>) {
         for (name, record) in present.pipelines.iter().filter(|(name, _)| !named.contains(*name)) {
-            let effects = vec!["its history goes too; its target stays as it is".to_owned()];
+            let effects =
+                vec![Effect::new("history.gone", "its history goes too; its target stays as it is")];
             self.add_deletion("pipeline", name, record.version, effects);
             self.changes.push(Change::DeletePipeline { id: record.config.id, version: Some(record.version) });
         }
@@ -232,13 +236,13 @@ impl Draft {
         name: &str,
         version: Option<i64>,
         fields: Vec<FieldChange>,
-        effects: Vec<String>,
+        effects: Vec<Effect>,
     ) {
         let action = if version.is_some() { Action::Edit } else { Action::Create };
         self.planned.push(PlannedChange { action, kind, name: name.to_owned(), version, fields, effects });
     }
 
-    fn add_deletion(&mut self, kind: &'static str, name: &str, version: i64, effects: Vec<String>) {
+    fn add_deletion(&mut self, kind: &'static str, name: &str, version: i64, effects: Vec<Effect>) {
         let (name, version, fields) = (name.to_owned(), Some(version), Vec::new());
         self.planned.push(PlannedChange { action: Action::Delete, kind, name, version, fields, effects });
     }
@@ -249,7 +253,7 @@ impl Draft {
     }
 }
 
-fn target_effects(before: &TargetRecord, after: &Target) -> Vec<String> {
+fn target_effects(before: &TargetRecord, after: &Target) -> Vec<Effect> {
     if before.pipelines.is_empty() {
         return Vec::new();
     }
@@ -262,11 +266,11 @@ fn target_effects(before: &TargetRecord, after: &Target) -> Vec<String> {
         let rebuild = format!(
             "the index is rebuilt: the next full run of {pipelines} loads a new one and swaps it in; an incremental run asks first"
         );
-        return vec![rebuild];
+        return vec![Effect::new("index.rebuild", rebuild)];
     }
     let rekeyed = before.target.key != after.key || before.target.connection != after.connection;
     let asked = format!("the next incremental run of {pipelines} asks what becomes of the checkpoint");
-    rekeyed.then_some(asked).into_iter().collect()
+    rekeyed.then(|| Effect::new("checkpoint.decision", asked)).into_iter().collect()
 }
 
 /// Fields in which two written configurations differ; all that is not null where there was none before.

@@ -158,6 +158,7 @@ async fn a_changed_mapping_is_planned_as_a_rebuild_of_its_index() {
     let plan = app.plan(&files).await;
     let effects = plan["changes"][0]["effects"].to_string();
     assert!(effects.contains("the index is rebuilt") && effects.contains("films"), "{plan}");
+    assert_eq!(plan["changes"][0]["effects"][0]["code"], "index.rebuild");
     app.settle(&files).await;
     files["targets"][0]["document"] = json!({"take_over": true});
     let plan = app.plan(&files).await;

@@ -31,7 +31,12 @@ pub(crate) struct PlannedChange {
     pub(crate) kind: String,
     pub(crate) name: String,
     pub(crate) fields: Vec<FieldChange>,
-    pub(crate) effects: Vec<String>,
+    pub(crate) effects: Vec<Effect>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Effect {
+    pub(crate) detail: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -171,7 +171,7 @@ fn head(change: &PlannedChange) -> String {
 }
 
 fn effects(change: &PlannedChange) -> String {
-    change.effects.iter().map(|effect| format!("\n    ! {effect}")).collect()
+    change.effects.iter().map(|effect| format!("\n    ! {}", effect.detail)).collect()
 }
 
 fn lines(field: &FieldChange) -> String {
