@@ -163,6 +163,25 @@ async fn of_rows_with_one_key_the_last_by_the_cursor_counts() {
     }
 }
 
+/// As far as it is known which one is.
+#[tokio::test]
+async fn of_rows_with_one_key_the_newest_counts_though_the_query_does_not_return_the_id_of_its_cursor() {
+    let stage = Stage::with_films(0).await;
+    let takes = "create table content.take (n int primary key, film_id int, title text, modified timestamptz not null);
+                 insert into content.take values (1, 5, 'new', '2024-02-02'), (2, 5, 'old', '2024-01-01'), (3, 9, 'one', '2024-01-01')";
+    stage.db.execute(takes).await;
+    for mode in ["full", "incremental"] {
+        let id = stage
+            .pipeline(json!({"name": mode, "mode": mode, "source_table": "content.take",
+                "source_query": "select film_id as id, title, modified from content.take",
+                "incremental_key": "modified", "incremental_id_key": "n"}))
+            .await;
+        stage.succeed(id).await;
+        assert_eq!(titles(&stage).await, "new, one", "{mode}");
+        stage.db.execute("delete from analytics.film").await;
+    }
+}
+
 async fn titles(stage: &Stage) -> String {
     stage.db.value("select string_agg(title, ', ' order by id) from analytics.film where id in (5, 9)").await
 }

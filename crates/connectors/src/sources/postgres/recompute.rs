@@ -46,11 +46,12 @@ pub(super) struct Recompute {
     in_order: bool,
 }
 
-/// Of several rows of one key the last by the cursor counts, where the query returns the cursor.
+/// Of several rows of one key the last by the cursor counts, as far as the query returns the cursor: its id may be the
+/// driving table's alone.
 pub(crate) fn newest_last(pipeline: &Pipeline, reader: &Reader) -> String {
-    let names = [&pipeline.incremental_key, &pipeline.incremental_id_key].into_iter().flatten();
-    let columns: Result<Vec<_>> = names.map(|name| reader.ordered(name, "cursor")).collect();
-    columns.map(|columns| expressions(&columns, "q")).unwrap_or_default()
+    let names = [&pipeline.incremental_key, &pipeline.incremental_id_key];
+    let returned = |name: &Option<String>| reader.ordered(name.as_deref()?, "cursor").ok();
+    expressions(&names.into_iter().map_while(returned).collect::<Vec<_>>(), "q")
 }
 
 /// All rows of some change keys.
