@@ -80,18 +80,25 @@ pub(super) async fn is_carried_behind(client: &Client, name: &str, index: &str) 
     if let Some(carried) = client.known.of(name, index) {
         return Ok(carried);
     }
-    let carried = is_carried(client, index).await?;
-    client.known.note(name, index, carried);
-    Ok(carried)
+    let carried = said(client, index).await?;
+    if let Some(carried) = carried {
+        client.known.note(name, index, carried);
+    }
+    Ok(carried.unwrap_or(false))
 }
 
 /// Do the documents of this index carry it, in the form of this release?
 pub(super) async fn is_carried(client: &Client, index: &str) -> Result<bool> {
+    Ok(said(client, index).await?.unwrap_or(false))
+}
+
+/// What its mapping says of that; `None` where there is no index.
+async fn said(client: &Client, index: &str) -> Result<Option<bool>> {
     let found: Option<Value> = client.find(&format!("{}/_mapping", encoded(index))).await?;
     let indexes = found.as_ref().and_then(Value::as_object).into_iter().flatten();
     let form = |told: &Value| told.pointer("/mappings/_meta/vitrina/checksum").and_then(Value::as_u64);
     let forms: Vec<Option<u64>> = indexes.map(|(_, told)| form(told)).collect();
-    Ok(!forms.is_empty() && forms.iter().all(|form| *form == Some(FORM)))
+    Ok((!forms.is_empty()).then(|| forms.iter().all(|form| *form == Some(FORM))))
 }
 
 #[cfg(test)]

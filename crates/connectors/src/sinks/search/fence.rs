@@ -50,16 +50,7 @@ impl Fence {
         if self.held.control.writer == token {
             return Ok(());
         }
-        let control = Control { writer: token, ..self.held.control.clone() };
-        match self.controls.replace(&self.held, &control).await? {
-            Some(held) => self.held = held,
-            None => {
-                self.confirm().await?;
-                // An older owner has woken and begun to write: the next attempt shuts it out.
-                return Err(Error::retry("sink.contended", "an older owner of the index has come back"));
-            }
-        }
-        Ok(())
+        self.replace(Control { writer: token, ..self.held.control.clone() }).await
     }
 
     /// All that was sent has been answered.
@@ -175,11 +166,12 @@ impl Fence {
     }
 
     async fn replaced(&self, control: &Control) -> Result<Held> {
-        match self.controls.replace(&self.held, control).await? {
-            Some(held) => Ok(held),
-            // Somebody has taken over, or the document is gone.
-            None => Err(self.confirm().await.err().unwrap_or_else(Error::lease_lost)),
+        if let Some(held) = self.controls.replace(&self.held, control).await? {
+            return Ok(held);
         }
+        // Where nobody has taken over, an older owner has woken and noted something: the next attempt shuts it out.
+        self.confirm().await?;
+        Err(Error::retry("sink.contended", "an older owner of the index has come back"))
     }
 
     /// What deletes have made under the name of a door that was gone: only an index or an update asks whether a door is a

@@ -31,7 +31,7 @@ mod vanish;
 mod versions;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrow_schema::Schema;
 use async_trait::async_trait;
@@ -173,6 +173,9 @@ struct SearchSink {
     fence: Option<Fence>,
 }
 
+/// A commit does not wait longer for a search server that it does not need.
+const HEARS: Duration = Duration::from_secs(1);
+
 /// What a backfill has deleted so far: it has no checkpoint of its own to keep it in.
 #[derive(Debug, Default)]
 struct Passed {
@@ -190,7 +193,9 @@ impl Sink for SearchSink {
         let takeover = std::mem::take(&mut self.takeover) || unfinished;
         if takeover {
             fence.shut_out().await?;
-            // Whoever is shut out now may have changed it until then.
+        }
+        // Whoever is shut out may have changed it until then, as may one that has noted its end between the two looks.
+        if takeover || fence.held.control.live.as_ref() != standing.live(&self.names) {
             standing = Standing::look(&self.client, &self.names).await?;
         }
         self.finish_swap(&mut fence, &standing).await?;
@@ -410,10 +415,11 @@ impl SearchSink {
         })
     }
 
-    /// Nothing is on its way any more, which the index is told meanwhile.
+    /// Nothing is on its way any more, which the index is told meanwhile. A server that does not hear is told by `close`.
     async fn commit_last(&mut self, entry: &Entry<'_>) -> Result<Committed> {
-        let (committed, written) = tokio::join!(self.ledger.commit(entry), self.fence()?.written());
-        if let Ok(held) = written {
+        let told = tokio::time::timeout(HEARS, self.fence()?.written());
+        let (committed, told) = tokio::join!(self.ledger.commit(entry), told);
+        if let Ok(Ok(held)) = told {
             self.fence_mut()?.held = held;
         }
         committed
