@@ -1,10 +1,12 @@
 """What a fuzzer cannot know: the names of things that are there, and which of them have to stay."""
 
+import ast
 import atexit
 import collections
 import json
 import os
 import random
+import threading
 import urllib.parse
 
 import schemathesis
@@ -14,6 +16,18 @@ KNOWN = json.loads(os.environ["FUZZ_KNOWN"])
 # What has to stay, by operation: a fuzzer hears of names in answers, and uses them.
 SPARED = json.loads(os.environ["FUZZ_SPARED"])
 LONGEST_WAIT = 1
+
+# Python 3.11 counts the depth of all trees that it builds together, and ends a thread that builds one beside another with a
+# SystemError (python/cpython, issue 106905): threads of the fuzzer build theirs one after the other.
+parse, parsing = ast.parse, threading.Lock()
+
+
+def parse_alone(*arguments, **options):
+    with parsing:
+        return parse(*arguments, **options)
+
+
+ast.parse = parse_alone
 
 # How often each operation was answered with which status: told at the end, so that a run that reaches nothing shows.
 answers = collections.defaultdict(collections.Counter)

@@ -126,11 +126,14 @@ async fn how_a_mart_stands_is_told_beside_the_columns_of_a_query() {
     };
     let fine = standing(json!(pipeline)).await;
     assert_eq!((&fine["exists"], &fine["lacks"], &fine["problem"]), (&json!(true), &json!([]), &Value::Null));
-    let rating = json!({"name": "rating", "declared": "numeric(3,1)", "live": "numeric(3,1)"});
+    let rating =
+        json!({"name": "rating", "declared": "numeric(3,1)", "live": "numeric(3,1)", "differs": false});
     assert!(fine["fields"].as_array().unwrap().contains(&rating), "{fine}");
     stage.db.execute("alter table analytics.film drop column rating").await;
     let poor = standing(json!(pipeline)).await;
     assert!(poor["lacks"][0].as_str().unwrap().contains("add column \"rating\""), "{poor}");
+    let rating = json!({"name": "rating", "declared": "numeric(3,1)", "live": null, "differs": true});
+    assert!(poor["fields"].as_array().unwrap().contains(&rating), "{poor}");
     assert!(
         standing(Value::Null).await["fields"]
             .as_array()
