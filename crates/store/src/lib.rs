@@ -21,6 +21,7 @@ mod runners;
 mod runs;
 mod schedules;
 mod steps;
+mod taken_reconciles;
 mod targets;
 mod terms;
 mod wakeups;
@@ -43,15 +44,14 @@ pub use logs::{LogLine, LogRecord};
 pub use migrations::SchemaState;
 pub use pipelines::{PipelineRecord, PipelineRef};
 pub use python_tasks::{PublishedTask, PythonTaskRecord};
-pub use reconciles::{
-    KEPT, LastVerdict, MOST_DIFFERENCES, ReconcileOrder, ReconcileRecord, RepairPlan, TakenReconcile,
-};
+pub use reconciles::{KEPT, LastVerdict, MOST_DIFFERENCES, ReconcileOrder, ReconcileRecord, RepairPlan};
 pub use rejects::{RejectChoice, RejectCursor, RejectGroup, RejectRecord};
 pub use requests::{Request, RequestRecord, TakenRequest};
 pub use rows::{RowBackfill, Writing};
 pub use runners::RunnerRecord;
 pub use runs::{AttemptRecord, BatchRecord, RunChoice, RunCursor, RunFigures, RunRecord, StateRecord};
 pub use steps::{RunRequest, StepDone, Trigger};
+pub use taken_reconciles::TakenReconcile;
 pub use targets::TargetRecord;
 pub use terms::{Silent, Suspects, Terms};
 pub use wakeups::{Wakeup, Wakeups};
