@@ -4,12 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqwest::{Method, StatusCode};
 use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 use vitrina_core::{Error, Result};
 
 use super::client::Client;
 use super::control::encoded;
 use super::names::Names;
+
+/// Documents that are looked for with one call.
+const AT_ONCE: usize = 500;
 
 /// What stands under the name that readers search, and the doors of this pipeline.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -136,33 +140,46 @@ pub(super) async fn refresh(client: &Client, index: &str) -> Result<()> {
     Ok(())
 }
 
-/// Which of these documents are there, with their versions.
-pub(super) async fn versions(client: &Client, index: &str, ids: &[String]) -> Result<BTreeMap<String, i64>> {
+/// A document that is there; its source where that was asked for.
+#[derive(Debug, Deserialize)]
+pub(super) struct Found<S> {
+    #[serde(rename = "_id")]
+    pub(super) id: String,
+    #[serde(rename = "_version")]
+    pub(super) version: Option<i64>,
+    #[serde(rename = "_source")]
+    pub(super) source: Option<S>,
+    #[serde(default)]
+    found: bool,
+    error: Option<Value>,
+}
+
+/// Those of these documents that are there, as they are now, refreshed or not; `query` says what of them.
+pub(super) async fn of_ids<S: DeserializeOwned>(
+    client: &Client,
+    index: &str,
+    query: &str,
+    ids: &[String],
+) -> Result<Vec<Found<S>>> {
     #[derive(Deserialize)]
-    struct Found {
-        docs: Vec<Document>,
+    struct Answer<S> {
+        docs: Vec<Found<S>>,
     }
-    #[derive(Deserialize)]
-    struct Document {
-        #[serde(rename = "_id")]
-        id: String,
-        #[serde(rename = "_version")]
-        version: Option<i64>,
-        #[serde(default)]
-        found: bool,
-        error: Option<Value>,
-    }
-    let mut versions = BTreeMap::new();
-    for some in ids.chunks(1000) {
-        let path = format!("{}/_mget?_source=false", encoded(index));
-        let found: Found = client.get(Method::POST, &path, Some(&json!({"ids": some}))).await?;
-        if found.docs.iter().any(|document| document.error.is_some()) {
+    let (path, mut there) = (format!("{}/_mget{query}", encoded(index)), Vec::new());
+    for some in ids.chunks(AT_ONCE) {
+        let answer: Answer<S> = client.get(Method::POST, &path, Some(&json!({"ids": some}))).await?;
+        if answer.docs.iter().any(|document| document.error.is_some()) {
             return Err(unread());
         }
-        let there = found.docs.into_iter().filter(|document| document.found);
-        versions.extend(there.filter_map(|document| Some((document.id, document.version?))));
+        there.extend(answer.docs.into_iter().filter(|document| document.found));
     }
-    Ok(versions)
+    Ok(there)
+}
+
+/// Which of these documents are there, with their versions.
+pub(super) async fn versions(client: &Client, index: &str, ids: &[String]) -> Result<BTreeMap<String, i64>> {
+    let there = of_ids::<IgnoredAny>(client, index, "?_source=false", ids).await?;
+    Ok(there.into_iter().filter_map(|document| Some((document.id, document.version?))).collect())
 }
 
 /// A document that could not be looked for is not one that is not there.

@@ -1,13 +1,9 @@
 //! Documents of rows that were refused: a load takes them over from the index before, as they are.
 
-use reqwest::Method;
-use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use vitrina_core::{Outcome, Result};
 
 use super::bulk::Bulk;
-use super::control::encoded;
 use super::fault::Judgement;
 use super::operations::Operations;
 use super::{SearchSink, checksum, indexes};
@@ -42,39 +38,21 @@ impl SearchSink {
 
     /// Documents as they are, below any version that a load writes.
     async fn copies(&self, live: &str, ids: &[String]) -> Result<Operations> {
-        #[derive(Deserialize)]
-        struct Found {
-            docs: Vec<Document>,
-        }
-        #[derive(Deserialize)]
-        struct Document {
-            #[serde(rename = "_id")]
-            id: String,
-            #[serde(rename = "_source")]
-            source: Option<Box<RawValue>>,
-            error: Option<Value>,
-        }
         // A strict mapping without checksums has no place for one.
         let columns_alone = match checksum::is_wanted(&self.target) {
             true => String::new(),
             false => format!("?_source_excludes={}", checksum::FIELD),
         };
         let mut operations = Operations::default();
-        for some in ids.chunks(500) {
-            let path = format!("{}/_mget{columns_alone}", encoded(live));
-            let found: Found = self.client.get(Method::POST, &path, Some(&json!({"ids": some}))).await?;
-            if found.docs.iter().any(|document| document.error.is_some()) {
-                return Err(indexes::unread());
-            }
-            for (place, document) in found.docs.into_iter().enumerate() {
-                let Some(source) = document.source else { continue };
-                let copy = |out: &mut Vec<u8>| {
-                    out.extend_from_slice(source.get().replace(['\n', '\r'], " ").as_bytes());
-                    Ok(())
-                };
-                // A row, as it were: one that the index refuses stops nothing.
-                let _ = operations.index(document.id, KEPT, Some(place), copy);
-            }
+        let there = indexes::of_ids::<Box<RawValue>>(&self.client, live, &columns_alone, ids).await?;
+        for (place, document) in there.into_iter().enumerate() {
+            let Some(source) = document.source else { continue };
+            let copy = |out: &mut Vec<u8>| {
+                out.extend_from_slice(source.get().replace(['\n', '\r'], " ").as_bytes());
+                Ok(())
+            };
+            // A row, as it were: one that the index refuses stops nothing.
+            let _ = operations.index(document.id, KEPT, Some(place), copy);
         }
         Ok(operations)
     }

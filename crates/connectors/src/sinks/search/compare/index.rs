@@ -12,7 +12,7 @@ use super::form::Document;
 use crate::sinks::search::checksum::{BUCKETS, FIELD};
 use crate::sinks::search::client::Client;
 use crate::sinks::search::control::encoded;
-use crate::sinks::search::indexes::unread;
+use crate::sinks::search::indexes::{self, unread};
 
 /// Documents of a page.
 const PAGE: usize = 2000;
@@ -223,28 +223,10 @@ impl Index<'_> {
 
     /// As they are now, refreshed or not.
     pub(super) async fn of_ids(&self, ids: &[String]) -> Result<HashMap<String, Document>> {
-        #[derive(Deserialize)]
-        struct Found {
-            docs: Vec<Got>,
-        }
-        #[derive(Deserialize)]
-        struct Got {
-            #[serde(rename = "_id")]
-            id: String,
-            #[serde(rename = "_source", default)]
-            source: Document,
-            #[serde(default)]
-            found: bool,
-            error: Option<Value>,
-        }
         if ids.is_empty() || self.is_missing {
             return Ok(HashMap::new());
         }
-        let path = format!("{}/_mget", encoded(self.name));
-        let found: Found = self.client.get(Method::POST, &path, Some(&json!({"ids": ids}))).await?;
-        if found.docs.iter().any(|got| got.error.is_some()) {
-            return Err(unread());
-        }
-        Ok(found.docs.into_iter().filter(|got| got.found).map(|got| (got.id, got.source)).collect())
+        let there = indexes::of_ids(self.client, self.name, "", ids).await?;
+        Ok(there.into_iter().map(|document| (document.id, document.source.unwrap_or_default())).collect())
     }
 }
