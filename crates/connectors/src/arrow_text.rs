@@ -8,8 +8,8 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, TimeUnit};
-use jiff::civil::{Date, DateTime};
-use jiff::{Span, Timestamp};
+use jiff::Span;
+use jiff::civil::Date;
 use serde_json::Value;
 use vitrina_core::{Error, Result};
 
@@ -92,12 +92,12 @@ fn value(array: &dyn Array, row: usize) -> Result<String> {
         DataType::Utf8 => array.as_string::<i32>().value(row).to_owned(),
         DataType::Binary => hex(array.as_binary::<i32>().value(row)),
         DataType::FixedSizeBinary(16) => uuid(array.as_fixed_size_binary().value(row)),
-        DataType::Date32 => date(array.as_primitive::<Date32Type>().value(row))?,
+        DataType::Date32 => date(array.as_primitive::<Date32Type>().value(row)),
         DataType::Time64(TimeUnit::Microsecond) => {
             time(array.as_primitive::<Time64MicrosecondType>().value(row))
         }
         DataType::Timestamp(TimeUnit::Microsecond, zone) => {
-            timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row), zone.is_some())?
+            timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row), zone.is_some())
         }
         other => return Err(Error::fix("source.key_type", format!("a value of type {other} has no order"))),
     })
@@ -139,38 +139,35 @@ fn infinity<T: PartialEq>(value: &T, lowest: &T, highest: &T) -> Option<String> 
     }
 }
 
-fn date(days: i32) -> Result<String> {
+fn date(days: i32) -> String {
     if let Some(text) = infinity(&days, &i32::MIN, &i32::MAX) {
-        return Ok(text);
+        return text;
     }
-    let epoch = Date::constant(1970, 1, 1);
-    let date = epoch.checked_add(Span::new().try_days(days).map_err(out_of_range)?).map_err(out_of_range)?;
-    in_our_era(date.year())?;
-    Ok(date.to_string())
+    let (date, era) = civil(days.into());
+    format!("{date}{era}")
 }
 
-fn timestamp(microseconds: i64, with_zone: bool) -> Result<String> {
+fn timestamp(microseconds: i64, with_zone: bool) -> String {
     if let Some(text) = infinity(&microseconds, &i64::MIN, &i64::MAX) {
-        return Ok(text);
+        return text;
     }
-    let instant = Timestamp::from_microsecond(microseconds).map_err(out_of_range)?;
-    let civil: DateTime = instant.to_zoned(jiff::tz::TimeZone::UTC).datetime();
-    in_our_era(civil.year())?;
-    Ok(format!("{} {}{}", civil.date(), civil.time(), if with_zone { "+00" } else { "" }))
+    let (days, of_day) = (microseconds.div_euclid(DAY), microseconds.rem_euclid(DAY));
+    let (date, era) = civil(days);
+    format!("{date} {}{}{era}", time(of_day), if with_zone { "+00" } else { "" })
 }
 
-/// Years before Christ are written in another way on either side.
-fn in_our_era(year: i16) -> Result<()> {
-    if year > 0 {
-        Ok(())
-    } else {
-        Err(Error::fix("source.key_range", "a date or time of the key lies before the year 1"))
-    }
-}
+const DAY: i64 = 24 * 60 * 60 * 1_000_000;
+/// The Gregorian calendar repeats itself after so many years.
+const CYCLE: (i64, i64) = (400, 146_097);
 
-fn out_of_range(error: jiff::Error) -> Error {
-    Error::fix("source.key_range", "a date or time of the key lies outside the years -9999 to 9999")
-        .caused_by(error)
+/// The date so many days after the beginning of 1970, and what stands behind years before Christ. Postgres knows
+/// years that calendars of libraries do not, and its calendar has no year 0.
+fn civil(days: i64) -> (String, &'static str) {
+    let (cycles, days) = (days.div_euclid(CYCLE.1), days.rem_euclid(CYCLE.1) as i32);
+    let date = Date::constant(1970, 1, 1).saturating_add(Span::new().days(days));
+    let year = i64::from(date.year()) + cycles * CYCLE.0;
+    let (year, era) = if year > 0 { (year, "") } else { (1 - year, " BC") };
+    (format!("{year:04}-{:02}-{:02}", date.month(), date.day()), era)
 }
 
 #[cfg(test)]
@@ -179,10 +176,21 @@ mod tests {
 
     #[test]
     fn times_keep_their_microseconds_and_their_infinities() {
-        assert_eq!(timestamp(1_700_000_000_123_456, true).unwrap(), "2023-11-14 22:13:20.123456+00");
-        assert_eq!(timestamp(i64::MAX, true).unwrap(), "infinity");
-        assert_eq!(date(19_675).unwrap(), "2023-11-14");
-        assert_eq!(date(i32::MIN).unwrap(), "-infinity");
+        assert_eq!(timestamp(1_700_000_000_123_456, true), "2023-11-14 22:13:20.123456+00");
+        assert_eq!(timestamp(i64::MAX, true), "infinity");
+        assert_eq!(date(19_675), "2023-11-14");
+        assert_eq!(date(i32::MIN), "-infinity");
+    }
+
+    #[test]
+    fn dates_have_a_text_in_every_year_that_postgres_knows() {
+        assert_eq!(date(-719_162), "0001-01-01");
+        assert_eq!(date(-719_163), "0001-12-31 BC");
+        assert_eq!(date(-2_440_588), "4714-11-24 BC");
+        assert_eq!(date(2_145_031_948), "5874868-01-01");
+        assert_eq!(date(11_016), "2000-02-29");
+        assert_eq!(timestamp(i64::MAX - 1, false), "294247-01-10 04:00:54.775806");
+        assert_eq!(timestamp(-62_167_219_200_000_001, true), "0002-12-31 23:59:59.999999+00 BC");
     }
 
     #[test]
