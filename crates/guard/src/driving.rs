@@ -4,6 +4,7 @@ use serde_json::Value;
 use tokio_postgres::Client;
 
 use crate::DescribedColumn;
+use crate::projection::{Table, is_projection_of};
 
 /// A table by whose rows changes are noticed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct ChangeTable {
     pub has_versions: bool,
     /// A btree index begins with the columns that were asked for as an order.
     pub indexed: bool,
+    /// The query returns every row of it, once, and nothing else.
+    pub projected: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,16 +58,21 @@ pub async fn driving_table(
         return Ok(Err(format!("{} come from several tables", wanted.join(", "))));
     }
     let numbers: Vec<i16> = origins.iter().map(|origin| origin.1).collect();
-    let Some((kind, schema, table)) = relation(client, oid).await? else {
+    let Some(relation) = Relation::of(client, oid).await? else {
         return Ok(Err("its table is not to be seen".to_owned()));
     };
-    if references(sql, &schema, &table) != 1 {
-        return Ok(Err(format!("the query names {schema}.{table} more than once")));
+    let Relation { schema, name, .. } = &relation;
+    if references(sql, schema, name) != 1 {
+        return Ok(Err(format!("the query names {schema}.{name} more than once")));
     }
-    match kind.as_str() {
-        "r" | "p" => described_table(client, oid, &numbers, ordered).await.map(Ok),
-        _ => Ok(Err(format!("{schema}.{table} is no table"))),
+    if !matches!(relation.kind.as_str(), "r" | "p") {
+        return Ok(Err(format!("{schema}.{name} is no table")));
     }
+    let table = described_table(client, oid, &numbers, ordered).await?;
+    let projected = Table { schema, name, columns: &relation.columns };
+    // Of a table and those that inherit from it nobody says that a key comes once.
+    let projected = !relation.has_heirs && is_projection_of(sql, &projected);
+    Ok(Ok(ChangeTable { projected, ..table }))
 }
 
 /// A table by its name, as the one that the query's rows stand for: its columns are those that the query
@@ -118,11 +126,29 @@ pub async fn change_table(
     described_table(client, oid, &numbers, ordered).await.map(Ok)
 }
 
-async fn relation(client: &Client, oid: u32) -> Asked<Option<(String, String, String)>> {
-    let sql = "select c.relkind::text, n.nspname::text, c.relname::text
-                 from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = $1";
-    let row = client.query_opt(sql, &[&oid]).await?;
-    Ok(row.map(|row| (row.get(0), row.get(1), row.get(2))))
+struct Relation {
+    kind: String,
+    schema: String,
+    name: String,
+    columns: Vec<String>,
+    /// Other tables inherit from it that are not its partitions.
+    has_heirs: bool,
+}
+
+impl Relation {
+    async fn of(client: &Client, oid: u32) -> Asked<Option<Self>> {
+        let sql = "select c.relkind::text, n.nspname::text, c.relname::text, c.relkind = 'r' and c.relhassubclass,
+                          array(select attname::text from pg_attribute where attrelid = c.oid and attnum > 0 and not attisdropped)
+                     from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = $1";
+        let row = client.query_opt(sql, &[&oid]).await?;
+        Ok(row.map(|row| Self {
+            kind: row.get(0),
+            schema: row.get(1),
+            name: row.get(2),
+            has_heirs: row.get(3),
+            columns: row.get(4),
+        }))
+    }
 }
 
 async fn described_table(client: &Client, oid: u32, numbers: &[i16], ordered: usize) -> Asked<ChangeTable> {
@@ -146,7 +172,8 @@ async fn described_table(client: &Client, oid: u32, numbers: &[i16], ordered: us
                  from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = $1";
     let order: Vec<i16> = numbers.iter().take(ordered).copied().collect();
     let row = client.query_one(sql, &[&oid, &order]).await?;
-    Ok(ChangeTable { oid, name: row.get(0), columns, has_versions: row.get(1), indexed: row.get(2) })
+    let (name, has_versions, indexed) = (row.get(0), row.get(1), row.get(2));
+    Ok(ChangeTable { oid, name, columns, has_versions, indexed, projected: false })
 }
 
 /// How often a query names a table.

@@ -14,6 +14,7 @@ mod grants;
 mod keyed;
 mod parse;
 mod plan;
+mod projection;
 mod reading;
 mod redacted;
 mod refusal;

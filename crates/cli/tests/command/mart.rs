@@ -99,7 +99,7 @@ async fn a_pipeline_is_validated_with_the_way_its_changes_will_be_followed_and_w
     );
     place.db.execute("create index on content.film (modified, id)").await;
     let shown = validate().ends(0);
-    assert!(shown.contains("ok    keys are read from content.film"), "{shown}");
+    assert!(shown.contains("ok    rows are read from content.film"), "{shown}");
     place.db.execute("update etl.etl_pipelines set source_query = 'select id, title, rating, greatest(modified, modified) as modified from content.film'").await;
     let shown = validate().ends(0);
     assert!(shown.contains("warn  the rows stand for no single table: the late window, about "), "{shown}");

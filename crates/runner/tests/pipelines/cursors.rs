@@ -1,10 +1,11 @@
 //! What a cursor reads again, what it need not, and what it names dirty.
 
+use rstest::rstest;
 use serde_json::{Value, json};
 use vitrina_runner::RunnerSettings;
 use vitrina_testbed::Database;
 
-use crate::stage::{FILMS, QUERY, Stage, until};
+use crate::stage::{FILMS, FILTERED, QUERY, Stage, until};
 
 async fn with_query(stage: &Stage, query: &str) -> vitrina_core::PipelineId {
     stage
@@ -21,10 +22,13 @@ async fn with_new_films(films: i32) -> Stage {
     stage
 }
 
+#[rstest]
 #[tokio::test]
-async fn an_idle_pass_stores_nothing_and_reads_no_row_of_its_window_again() {
+async fn an_idle_pass_stores_nothing_and_reads_no_row_of_its_window_again(
+    #[values(QUERY, FILTERED)] query: &str,
+) {
     let stage = with_new_films(50).await;
-    let id = stage.incremental(20).await;
+    let id = stage.incremental_of(query, 20).await;
     assert_eq!(stage.succeed_alone(id).await.rows_read, 50);
     let checkpoint = stage.checkpoint().await;
     let idle = stage.succeed_alone(id).await;
@@ -36,8 +40,11 @@ async fn an_idle_pass_stores_nothing_and_reads_no_row_of_its_window_again() {
 }
 
 /// A planner that sees no range in the window's two ends takes it for a tenth of the table, and reads all of that.
+#[rstest]
 #[tokio::test]
-async fn a_late_window_that_its_rows_have_left_is_looked_at_by_its_index() {
+async fn a_late_window_that_its_rows_have_left_is_looked_at_by_its_index(
+    #[values(QUERY, FILTERED)] query: &str,
+) {
     let stage = Stage::with_films(20_000).await;
     let touch = async |stamp: &str| {
         let touched = format!(
@@ -57,7 +64,7 @@ async fn a_late_window_that_its_rows_have_left_is_looked_at_by_its_index() {
             .await
     };
     stage.db.execute("update content.film set title = repeat('wide ', 100)").await;
-    let id = stage.incremental(1000).await;
+    let id = stage.incremental_of(query, 1000).await;
     touch("2026-06-01").await;
     stage.succeed_alone(id).await;
     touch("2026-06-02").await;
@@ -111,10 +118,13 @@ async fn a_table_that_the_query_names_twice_does_not_tell_what_is_dirty() {
     assert_eq!(title, "new");
 }
 
+#[rstest]
 #[tokio::test]
-async fn an_old_transaction_that_ends_late_is_met_although_the_fence_has_moved() {
+async fn an_old_transaction_that_ends_late_is_met_although_the_fence_has_moved(
+    #[values(QUERY, FILTERED)] query: &str,
+) {
     let stage = with_new_films(10).await;
-    let id = stage.incremental(4).await;
+    let id = stage.incremental_of(query, 4).await;
     let late = stage.db.client().await;
     late.batch_execute("begin; savepoint a; update content.film set title = 'late', modified = now() where id = 2; release a").await.unwrap();
     for film in 3..6 {
@@ -129,11 +139,34 @@ async fn an_old_transaction_that_ends_late_is_met_although_the_fence_has_moved()
     assert_eq!(stage.differences().await, 0);
 }
 
+#[rstest]
 #[tokio::test]
-async fn after_a_crash_of_the_source_a_pass_reads_its_whole_window_again() {
+async fn what_comes_late_and_what_is_new_is_read_once_each(#[values(QUERY, FILTERED)] query: &str) {
+    let stage = with_new_films(100).await;
+    let id = stage.incremental_of(query, 7).await;
+    let late = stage.db.client().await;
+    let touch = "update content.film set title = 'late', modified = clock_timestamp() where id <= 30";
+    late.batch_execute(&format!("begin; {touch}")).await.unwrap();
+    stage.db.execute("update content.film set title = 'first', modified = now() where id = 31").await;
+    stage.succeed(id).await;
+    late.batch_execute("commit").await.unwrap();
+    stage
+        .db
+        .execute("update content.film set title = 'new', modified = clock_timestamp() where id > 60")
+        .await;
+    // Film 31 was written while the late transaction was open: nobody can tell that it was met.
+    assert_eq!(stage.succeed_alone(id).await.rows_read, 30 + 40 + 1);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn after_a_crash_of_the_source_a_pass_reads_its_whole_window_again(
+    #[values(QUERY, FILTERED)] query: &str,
+) {
     let stage = Stage::on_a_server_of_its_own(30).await;
     stage.db.execute("update content.film set modified = now()").await;
-    let id = stage.incremental(100).await;
+    let id = stage.incremental_of(query, 100).await;
     stage.succeed(id).await;
     let stage = stage.crash().await;
     stage.db.execute("update content.film set title = 'new', modified = now() where id = 7").await;

@@ -1,12 +1,16 @@
+use rstest::rstest;
 use serde_json::json;
 use vitrina_core::Mode;
 
-use crate::stage::Stage;
+use crate::stage::{FILTERED, QUERY, Stage};
 
+#[rstest]
 #[tokio::test]
-async fn the_first_pass_reads_everything_and_the_next_only_what_changed() {
+async fn the_first_pass_reads_everything_and_the_next_only_what_changed(
+    #[values(QUERY, FILTERED)] query: &str,
+) {
     let stage = Stage::with_films(100).await;
-    let id = stage.incremental(30).await;
+    let id = stage.incremental_of(query, 30).await;
     let first = stage.succeed(id).await;
     assert_eq!((first.rows_read, first.rows_written), (100, 100));
     stage.db.execute("update content.film set title = 'Changed', modified = now() where id in (3, 99)").await;
@@ -26,20 +30,22 @@ async fn the_checkpoint_can_be_read_in_sql() {
     assert_eq!(row, [[Some("t".to_owned()), Some("5".to_owned())]]);
 }
 
+#[rstest]
 #[tokio::test]
-async fn equal_timestamps_across_a_page_boundary_are_all_read() {
+async fn equal_timestamps_across_a_page_boundary_are_all_read(#[values(QUERY, FILTERED)] query: &str) {
     let stage = Stage::with_films(50).await;
     stage.db.execute("update content.film set modified = '2024-06-01 00:00:00.123456+00'").await;
-    let id = stage.incremental(7).await;
+    let id = stage.incremental_of(query, 7).await;
     let run = stage.succeed(id).await;
     assert_eq!((run.rows_read, run.batches), (50, 8));
     assert_eq!(stage.differences().await, 0);
 }
 
+#[rstest]
 #[tokio::test]
-async fn a_row_committed_late_with_an_older_stamp_is_not_lost() {
+async fn a_row_committed_late_with_an_older_stamp_is_not_lost(#[values(QUERY, FILTERED)] query: &str) {
     let stage = Stage::with_films(10).await;
-    let id = stage.incremental(100).await;
+    let id = stage.incremental_of(query, 100).await;
     let writer = stage.db.client().await;
     writer
         .batch_execute("begin; insert into content.film (id, title, modified) values (11, 'Late', now())")
@@ -52,11 +58,12 @@ async fn a_row_committed_late_with_an_older_stamp_is_not_lost() {
     assert_eq!(stage.differences().await, 0);
 }
 
+#[rstest]
 #[tokio::test]
-async fn a_row_dated_a_year_ahead_does_not_blind_the_pipeline() {
+async fn a_row_dated_a_year_ahead_does_not_blind_the_pipeline(#[values(QUERY, FILTERED)] query: &str) {
     let stage = Stage::with_films(10).await;
     stage.db.execute("update content.film set modified = now() + interval '1 year' where id = 10").await;
-    let id = stage.incremental(100).await;
+    let id = stage.incremental_of(query, 100).await;
     stage.succeed(id).await;
     stage.db.execute("insert into content.film (id, title, modified) values (11, 'Now', now())").await;
     stage.succeed(id).await;

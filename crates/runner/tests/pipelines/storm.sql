@@ -14,7 +14,8 @@ insert into content.role select n, 1 + n % 100, 1 + n % 20, false, now() from ge
 insert into content.rating select n, 1 + n % 100, n % 10, false, now() from generate_series(1, 300) n;
 create sequence storm.id start 1000;
 
-create table analytics.film (id int primary key, title text, n bigint);
+create table analytics.shelf (id int primary key, title text, n bigint, modified timestamptz);
+create table analytics.film (id int primary key, title text, n bigint, modified timestamptz);
 create table analytics.cast_list (id int primary key, title text, actors text);
 create table analytics.film_rating (film_id int primary key, score bigint, ratings bigint);
 

@@ -35,7 +35,7 @@ impl Pending {
     /// Keys that make a page: as long as the sink waits for its first rows, no more than those need.
     pub(super) fn page_rows(&self, reader: &Reader) -> usize {
         match self.sink_waits {
-            true => self.recompute.first_step(),
+            true => reader.first_rows().min(self.recompute.step),
             false => reader.page_rows(),
         }
     }
@@ -51,11 +51,8 @@ impl Pending {
 
     pub(super) async fn next(&mut self, reader: &mut Reader) -> Result<Next> {
         if self.ready.is_empty() && !self.page.dirty.is_empty() {
-            let step = match std::mem::take(&mut self.sink_waits) {
-                true => self.recompute.first_step(),
-                false => self.recompute.step,
-            };
-            let some = self.page.dirty.iter().take(step);
+            let first = if std::mem::take(&mut self.sink_waits) { reader.first_rows() } else { usize::MAX };
+            let some = self.page.dirty.iter().take(first.min(self.recompute.step));
             let keys: Vec<Key> = some.map(|dirty| dirty.key.clone()).collect();
             self.ready = self.recompute.read(&keys, reader).await?;
         }

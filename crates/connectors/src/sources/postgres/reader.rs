@@ -137,6 +137,12 @@ impl Reader {
         self.batch_size.max((10 * self.batch_size).min(10_000))
     }
 
+    /// As long as nothing has been read the sink waits. Reading takes about a quarter of the time of writing: with so
+    /// much to write it does not wait again. Small batches are few rows as they are.
+    pub(super) fn first_rows(&self) -> usize {
+        (self.batch_size / 4).max(1000)
+    }
+
     /// What COPY reads; `tail` is WHERE, ORDER BY and LIMIT.
     pub(super) fn select(&self, tail: &str) -> String {
         format!("select {} from {} {tail}", select_list(&self.columns), self.query)

@@ -87,12 +87,6 @@ impl Recompute {
         Ok(Self { change_key, key, step, batch_size, newest_last, in_order })
     }
 
-    /// As long as nothing has been read the sink waits. Reading takes about a quarter of the time of writing: with so
-    /// much to write it does not wait again.
-    pub(super) fn first_step(&self) -> usize {
-        (self.batch_size / 4).max(1000).min(self.step)
-    }
-
     /// Of the first keys, in batches: fewer of them than were asked for if their rows are large.
     pub(super) async fn read(&mut self, keys: &[Key], reader: &mut Reader) -> Result<VecDeque<Recomputed>> {
         loop {

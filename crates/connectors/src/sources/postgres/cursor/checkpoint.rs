@@ -61,6 +61,9 @@ pub(super) struct Way {
     pub(super) bound: Option<Vec<String>>,
     #[serde(default)]
     pub(super) position: Option<Vec<String>>,
+    /// All that was read before has been looked at: the position is behind it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) above: bool,
     #[serde(default)]
     pub(super) finished: bool,
 }

@@ -4,7 +4,8 @@
 //! `late_window` before whichever is earlier, that cursor or the opening, so that rows stamped before their
 //! commit, or ahead of the clock, are met again. Where the rows of the query stand for a table, the pass reads
 //! keys there and recomputes the rows of those keys: a row that leaves the query is deleted, and of what was
-//! read before only rows of late transactions are read again.
+//! read before only rows of late transactions are read again. A query that returns all rows of its table is left by
+//! none: what is new is read at once.
 
 mod checkpoint;
 mod range;
@@ -18,6 +19,7 @@ use async_trait::async_trait;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use vitrina_core::{Advice, Batch, Error, Pipeline, Position, Reject, Result};
+use vitrina_guard::ChangeTable;
 
 use super::load::Baseline;
 use super::opening;
@@ -50,15 +52,18 @@ impl Baseline for Cursor {
 
 /// What is read in the order of the cursor.
 enum Driver {
-    /// The table that the rows of the query stand for.
-    Table(Track),
+    /// Keys of the table that the rows of the query stand for.
+    Keys(Track),
+    /// Rows of the table that the query returns whole; keys of those that come late.
+    Table(Track, RowCursor),
+    /// Rows of the query, which stand for no single table.
     Query(RowCursor),
 }
 
 impl Driver {
     fn kind(&self) -> Kind {
         match self {
-            Self::Table(track) => track.kind,
+            Self::Keys(track) | Self::Table(track, _) => track.kind,
             Self::Query(rows) => rows.kind,
         }
     }
@@ -79,13 +84,17 @@ impl Cursor {
             return Err(needs_id_key(incremental_key));
         }
         let driver = match table {
-            Ok(table) => Driver::Table(Track::driving(table, names.len())?),
+            Ok(table) if is_read_whole(&table, &names, key, pipeline) => {
+                let late = Track::driving(table, names.len())?.late_only();
+                Driver::Table(late, RowCursor::new(names.clone(), key, true, reader)?)
+            }
+            Ok(table) => Driver::Keys(Track::driving(table, names.len())?),
             Err(reason) => {
                 tracing::info!(
                     reason,
                     "the rows stand for no single table: the late window is read again as a whole"
                 );
-                Driver::Query(RowCursor::new(names.clone(), key, reader)?)
+                Driver::Query(RowCursor::new(names.clone(), key, false, reader)?)
             }
         };
         let mut watched = BTreeMap::new();
@@ -168,7 +177,7 @@ impl Cursor {
     /// Where the next pass will go on from, if it begins now; `None` when there are no rows.
     async fn opening(&self, reader: &Reader) -> Result<Option<Done>> {
         let driver = match &self.driver {
-            Driver::Table(track) => track.greatest(None),
+            Driver::Keys(track) | Driver::Table(track, _) => track.greatest(None),
             Driver::Query(rows) => rows.greatest(reader, None),
         };
         let greatest: Vec<String> =
@@ -226,22 +235,28 @@ impl Cursor {
         range: &Range<'_>,
         from: &Position,
     ) -> Result<Option<Batch>> {
-        match &mut self.driver {
-            Driver::Query(rows) => {
-                let read = rows.read(reader, way, range.start.as_deref()).await?;
-                Ok(read.batch(nothing(reader, from)))
+        let rows = match &mut self.driver {
+            Driver::Keys(track) => return track.follow(&mut self.pending, reader, way, range, from).await,
+            Driver::Table(track, _) if !way.above => {
+                let late = track.follow(&mut self.pending, reader, way, range, from).await?;
+                track.rise(way, range);
+                return Ok(late);
             }
-            Driver::Table(track) => track.follow(&mut self.pending, reader, way, range, from).await,
-        }
+            Driver::Table(_, rows) | Driver::Query(rows) => rows,
+        };
+        let read = rows.read(reader, way, range.start.as_deref()).await?;
+        Ok(read.batch(nothing(reader, from)))
     }
 
     /// Rows that no pass will ever meet are told as rejects, at the end of each.
     async fn without_cursor(&mut self, reader: &mut Reader) -> Result<Vec<Reject>> {
         let track = match &self.driver {
             Driver::Query(rows) => return rows.without_cursor(reader).await,
-            Driver::Table(track) if !track.may_lack_cursors() => return Ok(Vec::new()),
-            Driver::Table(track) => track,
+            Driver::Keys(track) | Driver::Table(track, _) => track,
         };
+        if !track.may_lack_cursors() {
+            return Ok(Vec::new());
+        }
         let keys = track.keys_without_cursor(reader).await?;
         let (mut rejected, mut read) = (Vec::new(), 0);
         while read < keys.len() {
@@ -256,10 +271,10 @@ impl Cursor {
     }
 
     pub(super) async fn advise(&self, reader: &Reader) -> Result<Vec<Advice>> {
+        let again = "of what was read before only rows of late transactions are read again";
         let mut advice = vec![match &self.driver {
-            Driver::Table(track) => {
-                track.advice("of what was read before only rows of late transactions are read again")
-            }
+            Driver::Keys(track) => track.advice("keys", again),
+            Driver::Table(track, _) => track.advice("rows", again),
             Driver::Query(rows) => {
                 let window = rows.rows_in_window(reader, self.late_window).await?;
                 Advice::warning(
@@ -273,7 +288,7 @@ impl Cursor {
         advice.extend(
             self.watched
                 .values()
-                .map(|track| track.advice("its changes recompute the rows that depend on it")),
+                .map(|track| track.advice("keys", "its changes recompute the rows that depend on it")),
         );
         advice.push(Advice::fine(format!(
             "deleted rows are not noticed by a cursor, nor are transactions that take longer than {} s",
@@ -285,8 +300,8 @@ impl Cursor {
     /// Whatever is open is given up; the next read goes on behind its position.
     pub(super) fn let_go(&mut self) -> bool {
         match &mut self.driver {
-            Driver::Query(rows) => rows.let_go(),
-            Driver::Table(_) => false,
+            Driver::Query(rows) | Driver::Table(_, rows) => rows.let_go(),
+            Driver::Keys(_) => false,
         }
     }
 
@@ -316,6 +331,17 @@ impl Cursor {
         };
         Position { done: json!(done), pass: None }
     }
+}
+
+/// Rows need no keys to be read by where the query returns all of the table, one a key, and nobody takes some away
+/// later. An index serves their order, and their cursor tells them apart.
+fn is_read_whole(table: &ChangeTable, names: &[String], key: &[String], pipeline: &Pipeline) -> bool {
+    let one_a_key = match (&table.columns[names.len()..], key) {
+        ([column], [key]) => names.last() == Some(key) && column.unique && column.not_null,
+        _ => false,
+    };
+    let is_its_change_key = pipeline.change_key_or(key) == key;
+    table.projected && table.indexed && one_a_key && is_its_change_key && pipeline.transforms().is_empty()
 }
 
 fn needs_id_key(incremental_key: &str) -> Error {

@@ -48,16 +48,16 @@ impl RangeBackfill {
         self.refuse_other_types(reader).await?;
         let to = self.range.to.as_deref();
         let greatest = match &self.cursor.driver {
-            Driver::Table(track) => track.greatest(to),
+            Driver::Keys(track) | Driver::Table(track, _) => track.greatest(to),
             Driver::Query(rows) => rows.greatest(reader, to),
         };
         let bound: Option<Vec<String>> = reader.row(&format!("select ({greatest})")).await?.get(0);
-        Ok(Way { finished: bound.is_none(), bound, position: self.range.at.clone() })
+        Ok(Way { finished: bound.is_none(), bound, position: self.range.at.clone(), ..Way::default() })
     }
 
     async fn refuse_other_types(&self, reader: &Reader) -> Result<()> {
         let cursor = match &self.cursor.driver {
-            Driver::Table(track) => track.first(),
+            Driver::Keys(track) | Driver::Table(track, _) => track.first(),
             Driver::Query(rows) => rows.first(),
         };
         for end in [&self.range.from, &self.range.to].into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! Rows of the query in the order of its own cursor: for queries whose rows stand for no single table. What
-//! was read before is read again as it is, and rows that left the query are not noticed.
+//! Rows of the query in the order of its own cursor. Rows that left the query are not noticed, so it is for queries
+//! that no row leaves, and for those whose rows stand for no single table.
 
 use arrow_array::RecordBatch;
 use jiff::SignedDuration;
@@ -25,6 +25,10 @@ pub(super) struct RowCursor {
     page: Option<Page>,
     /// The last cursor that was handed out: the next page begins behind it.
     seen: Option<Vec<String>>,
+    /// No two rows have the same cursor.
+    unique: bool,
+    /// The sink has had nothing yet.
+    sink_waits: bool,
 }
 
 /// The next rows of a pass, which has moved behind them.
@@ -44,11 +48,11 @@ impl Read {
 }
 
 impl RowCursor {
-    pub(super) fn new(names: Vec<String>, key: &[String], reader: &Reader) -> Result<Self> {
+    pub(super) fn new(names: Vec<String>, key: &[String], unique: bool, reader: &Reader) -> Result<Self> {
         let columns = names.iter().map(|name| reader.ordered(name, "cursor")).collect::<Result<_>>()?;
         let first = reader.column(&names[0], "incremental_key")?;
         let kind = Kind::of(&first.name, first.type_oid, &first.type_name)?;
-        Ok(Self { columns, names, kind, key: key.to_vec(), page: None, seen: None })
+        Ok(Self { columns, names, kind, key: key.to_vec(), page: None, seen: None, unique, sink_waits: true })
     }
 
     pub(super) fn first(&self) -> &OrderedColumn {
@@ -90,7 +94,8 @@ impl RowCursor {
                     reader.page(&self.tail(way, position.as_ref(), start, reader.page_rows())).await?
                 }
             };
-            let piece = page.next(reader, reader.batch_size).await?;
+            let first = if std::mem::take(&mut self.sink_waits) { reader.first_rows() } else { usize::MAX };
+            let piece = page.next(reader, first.min(reader.batch_size)).await?;
             way.finished = piece.ends_page && page.rows < reader.page_rows();
             if !piece.ends_page {
                 self.page = Some(page);
@@ -112,7 +117,7 @@ impl RowCursor {
         let Some(last) = rows.num_rows().checked_sub(1) else { return Ok(None) };
         let key = texts(rows, &self.names, last)?;
         let before = self.seen.replace(key.clone());
-        if whole {
+        if whole || self.unique {
             return Ok(Some(key));
         }
         for row in (0..last).rev() {

@@ -22,6 +22,8 @@ pub(super) struct Track {
     key: Vec<OrderedColumn>,
     /// Leads from the table's key to change keys.
     keys: Option<KeysQuery>,
+    /// New rows are read elsewhere: only of what was read before is anything looked for.
+    late_only: bool,
 }
 
 /// What of a table is read again, and what of it was read before.
@@ -40,7 +42,11 @@ impl Track {
         let (order, key) = all.split_at(ordered);
         let first = &table.columns[0];
         let kind = Kind::of(&first.name, first.type_oid, &first.type_name)?;
-        Ok(Self { kind, order: order.to_vec(), key: key.to_vec(), keys: None, table })
+        Ok(Self { kind, order: order.to_vec(), key: key.to_vec(), keys: None, late_only: false, table })
+    }
+
+    pub(super) fn late_only(self) -> Self {
+        Self { late_only: true, ..self }
     }
 
     /// A watched table, in the order of its own cursor and the key that it names.
@@ -66,14 +72,15 @@ impl Track {
         Ok(track)
     }
 
-    pub(super) fn advice(&self, what: &str) -> Advice {
+    /// What is read from it, and what comes of that.
+    pub(super) fn advice(&self, read: &str, what: &str) -> Advice {
         let order = self.order.iter().map(|column| identifier(&column.name)).collect::<Vec<_>>().join(", ");
         let table = &self.table.name;
         match self.table.indexed {
-            true => Advice::fine(format!("keys are read from {table} by ({order}): {what}")),
+            true => Advice::fine(format!("{read} are read from {table} by ({order}): {what}")),
             false => Advice::warning(
                 format!(
-                    "keys are read from {table} by ({order}), and no index serves that order: every page sorts the table"
+                    "{read} are read from {table} by ({order}), and no index serves that order: every page sorts the table"
                 ),
                 format!("create index concurrently on {table} ({order})"),
             ),
@@ -118,6 +125,15 @@ impl Track {
         way.position = next.position.or(way.position.take());
         way.finished = next.last;
         Ok(next.recomputed.map(|recomputed| recomputed.batch(nothing(reader, from))))
+    }
+
+    /// Nothing that comes late follows any more: the way goes on above what was read before.
+    pub(super) fn rise(&self, way: &mut Way, range: &Range<'_>) {
+        way.above = std::mem::take(&mut way.finished);
+        if let Some((_, old)) = self.fence(range).filter(|_| way.above) {
+            way.position = Some(old.clone());
+            way.finished = way.position == way.bound;
+        }
     }
 
     async fn page(&self, reader: &Reader, way: &Way, range: &Range<'_>, limit: usize) -> Result<Page> {
@@ -167,6 +183,9 @@ impl Track {
 
     /// What lies above all that was read before.
     fn new_rows(&self, way: &Way, range: &Range<'_>, limit: usize) -> Option<String> {
+        if self.late_only {
+            return None;
+        }
         let above = self.fence(range).map(|(_, old)| format!("{} and ", compare(&self.order, "t", ">", old)));
         let upto = compare(&self.order, "t", "<=", way.bound.as_ref()?);
         let condition = format!("{}{}{upto}", self.after(way, range), above.unwrap_or_default());
