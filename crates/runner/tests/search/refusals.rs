@@ -6,6 +6,7 @@ use vitrina_core::{RunStatus, Status};
 use vitrina_testbed::{Distribution, Fault, FaultProxy, SearchServer};
 
 use crate::shelf::Shelf;
+use crate::stage::QUERY;
 
 async fn shelf_behind_a_proxy(server: &SearchServer, films: i32) -> (Shelf, FaultProxy) {
     let proxy = FaultProxy::before(server).await;
@@ -227,6 +228,40 @@ async fn a_server_that_cannot_be_reached_gives_the_pipeline_back() {
     let error: String =
         shelf.stage.db.value("select error from etl.etl_attempts order by id desc limit 1").await;
     assert!(error.contains("\"search\" is lost") && !error.contains("127.0.0.1"), "{error}");
+}
+
+/// What the rest of an index would have told is not missing: nothing is deleted for it, and no load counts as whole.
+#[rstest]
+#[case::a_count(1, "_count", json!({"count": 1}))]
+#[case::a_search(4, "_search?scroll", json!({"_scroll_id": "1", "hits": {"hits": []}}))]
+#[tokio::test]
+async fn shards_that_do_not_answer_give_the_pipeline_back(
+    #[case] times: usize,
+    #[case] call: &str,
+    #[case] part: Value,
+) {
+    let server = SearchServer::opensearch().await;
+    let (shelf, proxy) = shelf_behind_a_proxy(&server, 10).await;
+    // By a part of their key documents are searched for.
+    shelf.describe(json!({"key": ["id", "title"]})).await;
+    let id = shelf
+        .pipeline(json!({"mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id",
+            "source_table": "content.film", "source_query": QUERY, "change_key": ["id"], "delete_limit": 1.0}))
+        .await;
+    shelf.succeed(id).await;
+    shelf.stage.db.execute("update content.film set title = 'New', modified = now() where id = 3").await;
+    let mut answer = part;
+    answer["_shards"] = json!({"total": 2, "successful": 1, "failed": 0});
+    proxy.play(times, call, Fault::Answer(200, answer));
+    let run = shelf.run(id).await;
+    assert_eq!((run.status, shelf.stage.status(id).await), (RunStatus::Running, Status::RunRequested));
+    let error: String =
+        shelf.stage.db.value("select error from etl.etl_attempts order by id desc limit 1").await;
+    assert!(error.contains("1 of 2 shards"), "{error}");
+    shelf.stage.db.execute("update etl.etl_pipelines set retry_at = null").await;
+    shelf.work_off("tester").await;
+    let documents = shelf.documents().await;
+    assert_eq!((documents.len(), documents.contains_key("3:New")), (10, true));
 }
 
 #[tokio::test]

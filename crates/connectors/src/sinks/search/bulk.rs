@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flate2::Compression;
@@ -92,12 +92,13 @@ struct Part<'a> {
     door: &'a str,
     operations: &'a Operations,
     body: &'a Bytes,
+    began: Instant,
 }
 
 impl Bulk<'_> {
     pub(super) async fn send(&self, mut operations: Operations) -> Result<(Operations, Sent)> {
         let body = Bytes::from(std::mem::take(&mut operations.body));
-        let part = Part { door: self.door, operations: &operations, body: &body };
+        let part = Part { door: self.door, operations: &operations, body: &body, began: Instant::now() };
         let mut sent = Sent::default();
         for places in part.split((0..operations.list.len()).collect(), self.limit()) {
             sent = sent.and(self.part(&part, places).await?);
@@ -164,7 +165,9 @@ impl Bulk<'_> {
                     },
                 },
             };
-            let Some(wait) = waits.next() else { return Err(given_up(lost)) };
+            let Some(wait) = waits.next().filter(|_| !self.is_silent(part)) else {
+                return Err(given_up(lost));
+            };
             tracing::debug!(wait, operations = pending.len(), error = %lost, "sent again");
             tokio::time::sleep(jittered(wait)).await;
             self.shrink();
@@ -172,6 +175,11 @@ impl Bulk<'_> {
                 return Ok(sent.and(self.split(part, pending).await?));
             }
         }
+    }
+
+    /// Nobody has heard of the server since the operations were first sent, in whatever parts.
+    fn is_silent(&self, part: &Part<'_>) -> bool {
+        part.began.elapsed().min(self.client.silence()) > self.client.bulk_patience.silence
     }
 
     /// The whole request was refused: the operation to blame is looked for.
@@ -294,14 +302,21 @@ fn jittered(millis: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use tokio::net::TcpListener;
+
+    use super::super::client::BulkPatience;
     use super::super::operations::tests::operations;
     use super::*;
+    use crate::Connection;
 
     #[test]
     fn parts_hold_every_operation_once_and_no_more_bytes_than_they_may() {
         let mut operations = operations();
         let body = Bytes::from(std::mem::take(&mut operations.body));
-        let part = Part { door: "door", operations: &operations, body: &body };
+        let part = Part { door: "door", operations: &operations, body: &body, began: Instant::now() };
         let parts = part.split((0..5).collect(), part.size(0) * 2);
         assert_eq!(parts, [vec![0, 1], vec![2, 3], vec![4]]);
         assert_eq!(part.pack(&[0, 1, 2, 3, 4], true).bytes, body);
@@ -319,7 +334,7 @@ mod tests {
             })
             .unwrap();
         let body = Bytes::from(std::mem::take(&mut operations.body));
-        let part = Part { door: "door", operations: &operations, body: &body };
+        let part = Part { door: "door", operations: &operations, body: &body, began: Instant::now() };
         assert!(part.pack(&[5], true).gzip && part.pack(&[5], true).bytes.len() < 1000);
         assert!(!part.pack(&[5], false).gzip && !part.pack(&[0], true).gzip);
     }
@@ -328,16 +343,37 @@ mod tests {
     fn an_answer_that_was_cut_sends_everything_again() {
         let mut operations = operations();
         let body = Bytes::from(std::mem::take(&mut operations.body));
-        let part = Part { door: "door", operations: &operations, body: &body };
+        let part = Part { door: "door", operations: &operations, body: &body, began: Instant::now() };
         let again = part.judge(&[0, 1], Answer { items: Vec::new() }, &mut Sent::default()).unwrap();
         assert_eq!(again.places, [0, 1]);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_takes_bulks_and_says_nothing_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((line, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                open.push(line);
+            }
+        });
+        let mut client = Client::new(&Connection::new("search", url.into(), Vec::new())).unwrap();
+        let (answer, silence) = (Duration::from_millis(20), Duration::from_millis(50));
+        client.bulk_patience = BulkPatience { answer, silence };
+        let lost = Bulk { client: &client, door: "door" }.send(operations()).await.unwrap_err();
+        assert_eq!((lost.code, lost.remedy), ("sink.connection_lost", Remedy::Release));
+        assert!(asked.load(Ordering::Relaxed) < WAITS.len(), "asked {asked:?} times");
     }
 
     #[test]
     fn documents_whose_shard_is_away_are_sent_again_and_told_as_an_outage() {
         let mut operations = operations();
         let body = Bytes::from(std::mem::take(&mut operations.body));
-        let part = Part { door: "door", operations: &operations, body: &body };
+        let part = Part { door: "door", operations: &operations, body: &body, began: Instant::now() };
         let away = r#"{"status": 503, "error": {"type": "unavailable_shards_exception", "reason": "primary shard is not active"}}"#;
         let answer = format!(r#"{{"items": [{{"index": {{"status": 201}}}}, {{"index": {away}}}]}}"#);
         let mut sent = Sent::default();

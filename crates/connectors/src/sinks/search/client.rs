@@ -3,8 +3,8 @@
 //! A node that cannot be reached is passed over. Every other answer, and the lack of one, is the caller's to judge.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -24,8 +24,6 @@ use crate::Connection;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// For an answer to anything but a bulk.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A bulk that a busy server works on.
-const BULK_PATIENCE: Duration = Duration::from_secs(180);
 /// Waits before a call that changes nothing by being repeated is made again.
 const AGAIN: [Duration; 4] =
     [Duration::from_millis(100), Duration::from_millis(400), Duration::from_secs(1), Duration::from_secs(2)];
@@ -40,6 +38,9 @@ pub(crate) struct Client {
     connection: String,
     /// The node that answered last.
     node: AtomicUsize,
+    /// When it did.
+    heard: Mutex<Instant>,
+    pub(super) bulk_patience: BulkPatience,
     /// How large a bulk may be by now.
     pub(super) bulk_bytes: AtomicUsize,
     /// A way through a network is slower than packing; one within this machine is not.
@@ -51,6 +52,21 @@ pub(crate) struct Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("connection", &self.connection).finish_non_exhaustive()
+    }
+}
+
+/// How long a server may take for bulks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BulkPatience {
+    /// A busy one for an answer.
+    pub(super) answer: Duration,
+    /// One that says nothing at all, whatever it is asked.
+    pub(super) silence: Duration,
+}
+
+impl Default for BulkPatience {
+    fn default() -> Self {
+        Self { answer: Duration::from_secs(180), silence: Duration::from_secs(300) }
     }
 }
 
@@ -78,7 +94,7 @@ impl Client {
         Ok(Arc::clone(connection.search.get_or_init(|| client)))
     }
 
-    fn new(connection: &Connection) -> Result<Self> {
+    pub(super) fn new(connection: &Connection) -> Result<Self> {
         // Err only says that it has been installed before.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let address = Address::of(connection)?;
@@ -103,6 +119,8 @@ impl Client {
             key: api_key(connection)?,
             connection: connection.name.clone(),
             node: AtomicUsize::new(0),
+            heard: Mutex::new(Instant::now()),
+            bulk_patience: BulkPatience::default(),
             bulk_bytes: AtomicUsize::new(super::bulk::LARGEST),
             known: Known::default(),
         })
@@ -111,6 +129,11 @@ impl Client {
     /// Of its connection.
     pub(super) fn name(&self) -> &str {
         &self.connection
+    }
+
+    /// Nothing has been heard of the server for so long.
+    pub(super) fn silence(&self) -> Duration {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
     /// Reads, or does what is as good done twice: made again while the server is busy or does not answer.
@@ -148,7 +171,7 @@ impl Client {
     }
 
     pub(super) async fn bulk(&self, path: &str, body: &Packed) -> Result<Reply> {
-        self.send(BULK_PATIENCE, |client| {
+        self.send(self.bulk_patience.answer, |client| {
             let request = client.request(&Method::POST, path).header(CONTENT_TYPE, NDJSON);
             let request = if body.gzip { request.header(CONTENT_ENCODING, GZIP) } else { request };
             request.body(body.bytes.clone())
@@ -191,6 +214,7 @@ impl Client {
         let answer = client.execute(request).await?;
         let status = answer.status();
         let reply = Reply { status, body: answer.bytes().await? };
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         tracing::debug!(%method, path, %status, took = ?started.elapsed(), "the search server has answered");
         Ok(reply)
     }
