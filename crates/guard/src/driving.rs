@@ -168,7 +168,10 @@ async fn described_table(client: &Client, oid: u32, numbers: &[i16], ordered: us
     let sql = "select format('%I.%I', n.nspname, c.relname), c.relkind::text in ('r', 'p', 'm'),
                       exists (select from pg_index i join pg_class x on x.oid = i.indexrelid join pg_am m on m.oid = x.relam
                                where i.indrelid = c.oid and m.amname = 'btree' and i.indisvalid and i.indpred is null
-                                 and array(select i.indkey[n] from generate_series(0, cardinality($2::int2[]) - 1) n order by n) = $2::int2[])
+                                 and i.indnkeyatts >= cardinality($2::int2[])
+                                 and array(select i.indkey[n] from generate_series(0, cardinality($2::int2[]) - 1) n order by n) = $2::int2[]
+                                 -- Read forwards, or backwards: 3 is descending, NULLs first.
+                                 and array(select distinct i.indoption[n] from generate_series(0, cardinality($2::int2[]) - 1) n) in ('{0}', '{3}'))
                  from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = $1";
     let order: Vec<i16> = numbers.iter().take(ordered).copied().collect();
     let row = client.query_one(sql, &[&oid, &order]).await?;

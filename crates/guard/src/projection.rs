@@ -135,6 +135,16 @@ mod tests {
             "select id from content.film order by rating",
             "select id, f.reviews from content.film f",
             "select id, f from content.film f",
+            "select id from content.film for update",
+            "select id from content.film having true",
+            "select id from content.film window w as (order by id)",
+            "select id, (f).title from content.film f",
+            "select id, (f).reviews from content.film f",
+            "select id, ctid from content.film",
+            "select id, row(title) from content.film",
+            "select id from film",
+            "select id from content.\"Film\"",
+            "select id from content.film offset 1",
             "values (1)",
         ] {
             assert!(!is_projection(sql), "{sql}");

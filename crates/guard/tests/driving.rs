@@ -68,6 +68,52 @@ async fn what_could_come_from_elsewhere_leads_to_none(#[case] sql: &str, #[case]
     assert!(reason.contains(why), "{reason}");
 }
 
+#[rstest]
+#[case::a_table("select id, modified from content.film", true)]
+#[case::a_condition("select id, modified from content.film where id > 0", false)]
+#[case::partitions("select id, modified from content.part", true)]
+#[case::heirs("select id, modified from content.parent", false)]
+#[case::a_heir("select id, modified from content.heir", true)]
+#[case::names_in_quotes("select \"Id\" as id, modified from content.\"Odd one\"", true)]
+#[case::a_function_of_the_row("select id, modified, film.words from content.film", false)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_without_conditions_projects_its_table(#[case] sql: &str, #[case] projected: bool) {
+    let database = Database::fresh().await;
+    database.execute(TABLES).await;
+    database
+        .execute(
+            "create table content.part (id int primary key, modified timestamptz not null) partition by hash (id);
+             create table content.parent (id int primary key, modified timestamptz not null);
+             create table content.heir () inherits (content.parent);
+             create table content.\"Odd one\" (\"Id\" int primary key, modified timestamptz not null);
+             create function pg_catalog.words(content.film) returns setof text language sql as
+                 $$ select unnest(string_to_array($1.title, ' ')) $$",
+        )
+        .await;
+    let client = database.client().await;
+    let described = describe(&client, sql).await.unwrap();
+    let table = driving_table(&client, sql, &described, &["modified", "id"], 2).await.unwrap().unwrap();
+    assert_eq!(table.projected, projected);
+}
+
+#[rstest]
+#[case::backwards("(modified desc, id desc)", true)]
+#[case::further_columns("(modified, id, title)", true)]
+#[case::another_order("(modified desc, id)", false)]
+#[case::nulls_elsewhere("(modified desc nulls last, id desc nulls last)", false)]
+#[case::not_of_its_key("(modified) include (id)", false)]
+#[case::a_part("(modified, id) where id > 5", false)]
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_serves_the_order_in_which_it_is_read(#[case] columns: &str, #[case] indexed: bool) {
+    let database = Database::fresh().await;
+    let tables = TABLES.replace("content.film (modified, id);", &format!("content.film {columns};"));
+    database.execute(&tables).await;
+    let (client, sql) = (database.client().await, "select id, modified from content.film");
+    let described = describe(&client, sql).await.unwrap();
+    let table = driving_table(&client, sql, &described, &["modified", "id"], 2).await.unwrap().unwrap();
+    assert_eq!(table.indexed, indexed);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_named_table_is_taken_by_the_columns_that_the_query_returns_or_by_their_names() {
     let database = Database::fresh().await;

@@ -4,7 +4,8 @@
 use std::collections::HashSet;
 
 use vitrina_core::{
-    Batch, Checkpoint, Destination, DifferenceKind, Mode, Position, Result, Resumption, RunId, Scope, Source,
+    Batch, Checkpoint, Destination, DifferenceKind, Mode, Position, Reject, Result, Resumption, RunId, Scope,
+    Source,
 };
 
 use super::Order;
@@ -127,8 +128,10 @@ impl<'a> Pending<'a> {
             }
             Scope::Nothing => (&batch.rows, self.order.pipeline.change_key_or(&self.key).to_vec()),
         };
-        for row in 0..rows.num_rows() {
-            let key = nullable_texts(rows, &columns, row)?;
+        let named = (0..rows.num_rows()).map(|row| nullable_texts(rows, &columns, row));
+        let refused = batch.rejected.iter().filter(|_| columns == self.key).filter_map(key_of);
+        for key in named.chain(refused.map(Ok)) {
+            let key = key?;
             if wanted.contains(&key) {
                 found.keys.insert(key);
             }
@@ -141,5 +144,13 @@ impl<'a> Pending<'a> {
         let mut source = sources::open(&self.order.source(&lease, Mode::Incremental, None)).await?;
         source.begin(&Destination { key: self.key.clone(), server: None }).await?;
         Ok(source)
+    }
+}
+
+/// A row that the pass reads and cannot write. One without a cursor is not read: it is only told of.
+fn key_of(reject: &Reject) -> Option<ChangeKey> {
+    match reject.code.as_str() {
+        "row.null_cursor" => None,
+        _ => serde_json::from_value(reject.key.clone()).ok(),
     }
 }

@@ -1,10 +1,11 @@
 //! Backfills over a range of the cursor. Those by keys are beside the rejects, which they heal.
 
+use rstest::rstest;
 use serde_json::json;
 use vitrina_core::{Event, PipelineId, RunStatus, Status};
 use vitrina_store::RunRecord;
 
-use crate::stage::{QUERY, Stage};
+use crate::stage::{FILTERED, QUERY, Stage};
 
 /// Films 1 to `films`, stamped one minute after the other, in a mart that has them all.
 async fn in_minutes(films: i32, changes: serde_json::Value) -> (Stage, PipelineId) {
@@ -69,9 +70,10 @@ async fn a_backfill_over_a_range_works_where_the_rows_stand_for_no_single_table(
     assert_eq!(renewed(&stage).await, "20 21 22 23 24 25 26 27 28 29 30 31");
 }
 
+#[rstest]
 #[tokio::test]
-async fn a_paused_backfill_over_a_range_goes_on_where_it_was() {
-    let (stage, id) = in_minutes(100, json!({})).await;
+async fn a_paused_backfill_over_a_range_goes_on_where_it_was(#[values(QUERY, FILTERED)] query: &str) {
+    let (stage, id) = in_minutes(100, json!({"source_query": query})).await;
     stage.db.execute("update content.film set title = 'New'").await;
     let blocked = stage.db.client().await;
     blocked.batch_execute("begin; select from analytics.film where id = 45 for update").await.unwrap();

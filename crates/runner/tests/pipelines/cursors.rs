@@ -159,6 +159,39 @@ async fn what_comes_late_and_what_is_new_is_read_once_each(#[values(QUERY, FILTE
     assert_eq!(stage.differences().await, 0);
 }
 
+/// A query returns a domain as the type below it: the table orders such ids as texts, the query as numbers.
+#[rstest]
+#[case::a_domain(
+    "create domain content.number as bigint; alter table content.film alter id type content.number"
+)]
+#[case::a_text("alter table content.film alter id type text; alter table analytics.film alter id type text")]
+#[case::a_day("alter table content.film alter modified type date")]
+#[case::a_number(
+    "alter table content.film alter modified drop default, alter modified type bigint using 0;
+     alter table analytics.film alter modified type bigint using 0"
+)]
+#[tokio::test]
+async fn rows_that_share_a_stamp_are_met_whatever_tells_them_apart(
+    #[case] other: &str,
+    #[values(QUERY, FILTERED)] query: &str,
+) {
+    let stage = with_new_films(12).await;
+    stage.db.execute(other).await;
+    let today = "(select max(modified) from content.film)";
+    stage.db.execute(&format!("update content.film set modified = {today}")).await;
+    let query = query.replace("id > 0", "title <> ''");
+    let id = stage.incremental_of(&query, 5).await;
+    stage.succeed(id).await;
+    assert_eq!(stage.count("analytics.film").await, 12);
+    let touch =
+        |id: i32| format!("insert into content.film (id, title, modified) values ({id}, 'New', {today})");
+    for film in [100, 20, 3000] {
+        stage.db.execute(&touch(film)).await;
+        stage.succeed(id).await;
+    }
+    assert_eq!(stage.differences().await, 0);
+}
+
 #[rstest]
 #[tokio::test]
 async fn after_a_crash_of_the_source_a_pass_reads_its_whole_window_again(
@@ -274,8 +307,11 @@ fn reading_from(stage: &Stage, source: &Database) -> RunnerSettings {
     settings
 }
 
+#[rstest]
 #[tokio::test]
-async fn nothing_is_copied_that_a_crash_of_its_source_could_take_back() {
+async fn nothing_is_copied_that_a_crash_of_its_source_could_take_back(
+    #[values(QUERY, FILTERED)] query: &str,
+) {
     let stage = Stage::with_films(0).await;
     let source = Database::on_a_server_of_its_own().await;
     source
@@ -284,7 +320,7 @@ async fn nothing_is_copied_that_a_crash_of_its_source_could_take_back() {
     source.execute(FILMS).await;
     source.execute("alter system set wal_writer_delay = '2s'").await;
     source.execute("select pg_reload_conf()").await;
-    let id = stage.incremental(10).await;
+    let id = stage.incremental_of(query, 10).await;
     for film in 1..4 {
         source
             .execute(&format!(

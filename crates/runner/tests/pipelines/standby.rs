@@ -1,5 +1,6 @@
 //! Sources that are standbys: what can be read there, and what a failover leaves of a checkpoint.
 
+use rstest::rstest;
 use serde_json::json;
 use tokio_postgres::{Client, NoTls};
 use vitrina_connectors::sources::changelog::Desk;
@@ -8,7 +9,7 @@ use vitrina_runner::RunnerSettings;
 use vitrina_store::RunRecord;
 use vitrina_testbed::Database;
 
-use crate::stage::{FILMS, Stage, until};
+use crate::stage::{FILMS, FILTERED, QUERY, Stage, until};
 
 /// Films on a server with a standby; marts and meta-store are elsewhere.
 struct Pair {
@@ -82,10 +83,13 @@ impl Pair {
     }
 }
 
+#[rstest]
 #[tokio::test]
-async fn a_cursor_reads_from_a_hot_standby_and_goes_on_after_its_promotion() {
+async fn a_cursor_reads_from_a_hot_standby_and_goes_on_after_its_promotion(
+    #[values(QUERY, FILTERED)] query: &str,
+) {
     let pair = Pair::with_films(30).await;
-    let id = pair.stage.incremental(10).await;
+    let id = pair.stage.incremental_of(query, 10).await;
     pair.catch_up().await;
     assert_eq!(pair.succeed(id, &pair.standby_url).await.rows_written, 30);
     pair.primary.execute("update content.film set title = 'new', modified = now() where id in (4, 5)").await;

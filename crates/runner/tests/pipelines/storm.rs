@@ -134,9 +134,14 @@ impl Storm {
 
     /// In one snapshot: no mart is ahead of its source, and none is empty.
     async fn probe(&self) {
-        let ahead = "select (select count(*) from analytics.film m join content.film f using (id) where m.n > f.n), (select count(*) > 0 from analytics.film)";
-        let row = &self.stage.db.texts(ahead).await[0];
-        assert_eq!(row[..], [Some("0".to_owned()), Some("t".to_owned())]);
+        for mart in ["shelf", "film"] {
+            let ahead = format!(
+                "select (select count(*) from analytics.{mart} m join content.film f using (id) where m.n > f.n),
+                        (select count(*) > 0 from analytics.{mart})"
+            );
+            let row = &self.stage.db.texts(&ahead).await[0];
+            assert_eq!(row[..], [Some("0".to_owned()), Some("t".to_owned())], "{mart}");
+        }
     }
 
     /// Rows of each mart that are missing, stale or ghosts.
@@ -207,7 +212,7 @@ impl Storm {
 
     async fn probe_quietly(&self) {
         tokio::task::yield_now().await;
-        if self.stage.count("analytics.film").await > 0 {
+        if self.stage.count("analytics.film").await.min(self.stage.count("analytics.shelf").await) > 0 {
             self.probe().await;
         }
     }

@@ -306,6 +306,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use tokio::net::TcpListener;
+    use tokio::task::JoinSet;
 
     use super::super::client::BulkPatience;
     use super::super::operations::tests::operations;
@@ -354,7 +355,8 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
-        tokio::spawn(async move {
+        let mut silent = JoinSet::new();
+        silent.spawn(async move {
             let mut open = Vec::new();
             while let Ok((line, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! Sides that change while they are compared: what is on its way is no difference.
 
+use rstest::rstest;
 use std::time::Duration;
 
 use serde_json::json;
@@ -7,12 +8,15 @@ use tokio::task::JoinSet;
 use vitrina_connectors::sources::changelog::Desk;
 use vitrina_core::{Level, ReconcileStatus, Verdict};
 
-use crate::stage::{Stage, until};
+use crate::stage::{FILTERED, QUERY, Stage, until};
 
+#[rstest]
 #[tokio::test]
-async fn what_the_next_run_will_write_is_in_flight_and_nothing_else_is() {
+async fn what_the_next_run_will_write_is_in_flight_and_nothing_else_is(
+    #[values(QUERY, FILTERED)] query: &str,
+) {
     let stage = Stage::with_films(100).await;
-    let id = stage.incremental(10).await;
+    let id = stage.incremental_of(query, 10).await;
     stage.succeed(id).await;
     stage.add_films(101, 103).await;
     stage
@@ -54,10 +58,11 @@ async fn rows_on_their_way_are_known_by_change_keys_that_the_mart_writes_otherwi
     assert_eq!((compared.counts(), compared.figures().in_flight), ((0, 0, 1), 3));
 }
 
+#[rstest]
 #[tokio::test]
-async fn before_its_first_run_all_of_a_target_is_in_flight() {
+async fn before_its_first_run_all_of_a_target_is_in_flight(#[values(QUERY, FILTERED)] query: &str) {
     let stage = Stage::with_films(10).await;
-    let id = stage.incremental(10).await;
+    let id = stage.incremental_of(query, 10).await;
     let compared = stage.reconcile(id, Level::Rows).await;
     assert_eq!((compared.verdict(), compared.figures().in_flight), (Verdict::Stale, 10));
 }

@@ -26,6 +26,7 @@ use super::opening;
 use super::pending::Pending;
 use super::reader::Reader;
 use super::recompute::{Recompute, nothing};
+use crate::sql::orders_by_itself;
 use checkpoint::{Done, Pass, Reached, Way};
 pub(super) use range::RangeBackfill;
 use rows::{RowCursor, no_cursor};
@@ -336,12 +337,19 @@ impl Cursor {
 /// Rows need no keys to be read by where the query returns all of the table, one a key, and nobody takes some away
 /// later. An index serves their order, and their cursor tells them apart.
 fn is_read_whole(table: &ChangeTable, names: &[String], key: &[String], pipeline: &Pipeline) -> bool {
+    // Else the table and the query order them differently (a domain), or no index does (texts).
+    let in_order = table.columns[..names.len()].iter().all(|column| orders_by_itself(column.type_oid));
     let one_a_key = match (&table.columns[names.len()..], key) {
         ([column], [key]) => names.last() == Some(key) && column.unique && column.not_null,
         _ => false,
     };
     let is_its_change_key = pipeline.change_key_or(key) == key;
-    table.projected && table.indexed && one_a_key && is_its_change_key && pipeline.transforms().is_empty()
+    table.projected
+        && table.indexed
+        && in_order
+        && one_a_key
+        && is_its_change_key
+        && pipeline.transforms().is_empty()
 }
 
 fn needs_id_key(incremental_key: &str) -> Error {

@@ -25,6 +25,8 @@ pub(super) struct RowCursor {
     page: Option<Page>,
     /// The last cursor that was handed out: the next page begins behind it.
     seen: Option<Vec<String>>,
+    /// Rows that the page was asked for.
+    asked: usize,
     /// No two rows have the same cursor.
     unique: bool,
     /// The sink has had nothing yet.
@@ -52,7 +54,17 @@ impl RowCursor {
         let columns = names.iter().map(|name| reader.ordered(name, "cursor")).collect::<Result<_>>()?;
         let first = reader.column(&names[0], "incremental_key")?;
         let kind = Kind::of(&first.name, first.type_oid, &first.type_name)?;
-        Ok(Self { columns, names, kind, key: key.to_vec(), page: None, seen: None, unique, sink_waits: true })
+        Ok(Self {
+            columns,
+            names,
+            kind,
+            key: key.to_vec(),
+            page: None,
+            seen: None,
+            asked: 0,
+            unique,
+            sink_waits: true,
+        })
     }
 
     pub(super) fn first(&self) -> &OrderedColumn {
@@ -75,8 +87,10 @@ impl RowCursor {
 
     pub(super) async fn read(&mut self, reader: &Reader, way: &mut Way, start: Option<&str>) -> Result<Read> {
         let mut piece = self.piece(reader, way, start).await?;
-        if let Some(reached) = self.reached(&piece.rows, piece.ends_page)? {
-            way.position = Some(reached);
+        match way.finished {
+            // Of a time that only Postgres knows no text can be made here: its row is refused, and nothing follows it.
+            true => way.position.clone_from(&way.bound),
+            false => way.position = self.reached(&piece.rows, piece.ends_page)?.or(way.position.take()),
         }
         let rows_read = piece.rows.num_rows() as u64;
         let mut rejected = Vec::new();
@@ -91,12 +105,12 @@ impl RowCursor {
                 Some(page) => page,
                 None => {
                     let position = self.seen.take().or_else(|| way.position.clone());
-                    reader.page(&self.tail(way, position.as_ref(), start, reader.page_rows())).await?
+                    self.asked = self.page_rows(reader);
+                    reader.page(&self.tail(way, position.as_ref(), start)).await?
                 }
             };
-            let first = if std::mem::take(&mut self.sink_waits) { reader.first_rows() } else { usize::MAX };
-            let piece = page.next(reader, first.min(reader.batch_size)).await?;
-            way.finished = piece.ends_page && page.rows < reader.page_rows();
+            let piece = page.next(reader, reader.batch_size).await?;
+            way.finished = piece.ends_page && page.rows < self.asked;
             if !piece.ends_page {
                 self.page = Some(page);
             }
@@ -104,6 +118,17 @@ impl RowCursor {
                 return Ok(piece);
             }
         }
+    }
+
+    /// Where nothing is lost by a page that ends, one is no more than a batch: it is read when the batch is, and no
+    /// transaction stays open while that is written. Small batches share one, which has a price of its own.
+    fn page_rows(&mut self, reader: &Reader) -> usize {
+        let rows = match self.unique {
+            true => reader.batch_size.max(1000.min(10 * reader.batch_size)),
+            false => return reader.page_rows(),
+        };
+        let first = if std::mem::take(&mut self.sink_waits) { reader.first_rows() } else { usize::MAX };
+        first.min(rows)
     }
 
     /// The page is given up; the next read opens one behind its position.
@@ -130,7 +155,7 @@ impl RowCursor {
     }
 
     /// With ties: rows that share the last cursor come with it, because the next page begins behind them.
-    fn tail(&self, way: &Way, position: Option<&Vec<String>>, start: Option<&str>, rows: usize) -> String {
+    fn tail(&self, way: &Way, position: Option<&Vec<String>>, start: Option<&str>) -> String {
         let first = &self.columns[0];
         let after = match (position, start) {
             (Some(position), _) => format!("{} and ", compare(&self.columns, "q", ">", position)),
@@ -142,8 +167,9 @@ impl RowCursor {
             .as_ref()
             .map_or_else(|| "false".to_owned(), |bound| compare(&self.columns, "q", "<=", bound));
         let order = expressions(&self.columns, "q");
+        let ties = if self.unique { "only" } else { "with ties" };
         let whole = conditions(&self.columns, "q", "is not null", " and ");
-        format!("where {after}{upto} and {whole} order by {order} fetch first {rows} rows with ties")
+        format!("where {after}{upto} and {whole} order by {order} fetch first {} rows {ties}", self.asked)
     }
 
     /// By the planner's estimate.

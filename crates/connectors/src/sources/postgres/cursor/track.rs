@@ -137,12 +137,16 @@ impl Track {
     }
 
     async fn page(&self, reader: &Reader, way: &Way, range: &Range<'_>, limit: usize) -> Result<Page> {
+        let (again, new) = (self.again(way, range, limit), self.new_rows(way, range, limit));
+        if again.is_none() && new.is_none() {
+            return Ok(Page { last: true, ..Page::default() });
+        }
         reader.begin().await?;
         let mut found = Vec::new();
-        if let Some(again) = self.again(way, range, limit) {
+        if let Some(again) = again {
             found = self.late(reader, &again, way.position.is_none()).await?;
         }
-        if let Some(new) = self.new_rows(way, range, limit).filter(|_| found.len() < limit) {
+        if let Some(new) = new.filter(|_| found.len() < limit) {
             found.extend(reader.rows(&new).await?);
         }
         reader.end().await?;
