@@ -8,11 +8,9 @@ use crate::rules::text;
 /// table sorted for every page of it.
 const PLAIN: [&str; 4] = ["target_list", "from_clause", "limit_option", "op"];
 
-/// Columns, and what is made of one row of them. Functions may return many rows, or one for all.
-const OF_ONE_ROW: [&str; 16] = [
+/// Beside columns, what is made of one row of them. Functions may return many rows, or one for all.
+const OF_ONE_ROW: [&str; 14] = [
     "ResTarget",
-    "ColumnRef",
-    "AStar",
     "String",
     "Integer",
     "Float",
