@@ -4,14 +4,15 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use vitrina_store::RunRecord;
 
+use crate::clock::{Took, steady};
 use crate::ground::Ground;
-use crate::report::{Measured, median};
+use crate::report::Measured;
 use crate::runner_process::RunnerProcess;
 use crate::workloads::FILMS;
 
 pub(crate) const NAMES: [&str; 2] = ["python-arrow", "python-rows"];
 
-/// With and without the function in turn; the median of each counts.
+/// With and without the function in turn.
 const ROUNDS: usize = 3;
 const BATCH: i32 = 10_000;
 const MODULE: &str = r#"
@@ -45,14 +46,15 @@ pub(crate) async fn measure(name: &'static str, ground: &Ground) -> Result<Measu
     ground.pipeline(&pipeline(name, &json!([reader, step]))).await?;
     let (mut with, mut without, mut last) = (Vec::new(), Vec::new(), None);
     for _ in 0..ROUNDS {
-        without.push(seconds(&run(&runner, ground, &plain).await?)?);
-        let record = run(&runner, ground, name).await?;
-        with.push(seconds(&record)?);
-        eprintln!("  without: {:.2} s, with: {:.2} s", without[without.len() - 1], with[with.len() - 1]);
+        let (alone, _) = run(&runner, ground, &plain).await?;
+        let (took, record) = run(&runner, ground, name).await?;
+        eprintln!("  without: {alone}, with: {took}");
+        without.push(alone);
+        with.push(took);
         last = Some(record);
     }
     let record = last.context("a run")?;
-    let measured = Measured::new(name, record.rows_read, median(&with), median(&without));
+    let measured = Measured::steady(name, record.rows_read, &with, steady(&without));
     Ok(Measured { batches: Some(record.batches), ..measured.by(&runner.usage()?) })
 }
 
@@ -60,13 +62,8 @@ fn pipeline(name: &str, plan: &Value) -> Value {
     json!({"name": name, "source_query": FILMS, "target_table": "analytics.films", "batch_size": BATCH, "plan": plan})
 }
 
-async fn run(runner: &RunnerProcess, ground: &Ground, name: &str) -> Result<RunRecord> {
+async fn run(runner: &RunnerProcess, ground: &Ground, name: &str) -> Result<(Took, RunRecord)> {
     ground.sql("truncate analytics.films")?;
     ground.sql("checkpoint")?;
-    runner.run(&ground.store, name).await
-}
-
-fn seconds(run: &RunRecord) -> Result<f64> {
-    let (started, finished) = (run.started_at.context("a start")?, run.finished_at.context("an end")?);
-    Ok(finished.duration_since(started).as_secs_f64())
+    runner.timed_run(&ground.store, name).await
 }

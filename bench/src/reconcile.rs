@@ -6,14 +6,15 @@ use vitrina_store::{PipelineRef, ReconcileOrder, Store};
 
 use serde_json::json;
 
+use crate::clock::{Clock, Took, steady};
 use crate::ground::Ground;
-use crate::report::{Measured, median};
+use crate::report::Measured;
 use crate::runner_process::RunnerProcess;
 use crate::workloads::FILMS;
 
 pub(crate) const NAMES: [&str; 2] = ["reconcile-equal", "reconcile-100"];
 
-/// Limit and comparison in turn; the median of each counts.
+/// Limit and comparison in turn.
 const ROUNDS: usize = 5;
 const PLANTED: u64 = 100;
 
@@ -30,41 +31,40 @@ pub(crate) async fn measure(name: &'static str, ground: &Ground) -> Result<Measu
     ))?;
     let (mut seconds, mut limits, mut last) = (Vec::new(), Vec::new(), None);
     for _ in 0..ROUNDS {
-        limits.push(read_once(ground)?);
+        let limit = read_once(ground)?;
         let (took, verdict, figures) = compare(&ground.store, name, Level::Rows).await?;
         ensure!((verdict == Verdict::Equal) == (planted == 0), "{verdict} {figures:?}");
         ensure!(figures.different == planted, "{figures:?}");
         ensure!(figures.rows_read <= figures.source.rows / 20, "{figures:?}");
-        eprintln!(
-            "  limit: {:.2} s, compared: {took:.2} s, rows read: {}",
-            limits[limits.len() - 1],
-            figures.rows_read
-        );
+        eprintln!("  limit: {limit}, compared: {took}, rows read: {}", figures.rows_read);
+        limits.push(limit);
         seconds.push(took);
         last = Some(figures);
     }
     let rows = last.context("a comparison")?.source.rows;
-    Ok(Measured::new(name, rows, median(&seconds), median(&limits)).by(&runner.usage()?))
+    Ok(Measured::steady(name, rows, &seconds, steady(&limits)).by(&runner.usage()?))
 }
 
 /// Each side once, as the server reads it for nobody.
-fn read_once(ground: &Ground) -> Result<f64> {
+fn read_once(ground: &Ground) -> Result<Took> {
+    let clock = Clock::start()?;
     let source = ground.timed_sql(&format!("copy ({FILMS}) to '/dev/null' (format binary)"))?;
     let mart = ground.timed_sql("copy analytics.films to '/dev/null' (format binary)")?;
-    Ok((source + mart).as_secs_f64())
+    clock.stop_with(source + mart)
 }
 
-pub(crate) async fn compare(store: &Store, name: &str, level: Level) -> Result<(f64, Verdict, Figures)> {
+pub(crate) async fn compare(store: &Store, name: &str, level: Level) -> Result<(Took, Verdict, Figures)> {
     let pipeline = store.pipeline(&PipelineRef::Name(name.to_owned())).await?.config.id;
     let trigger = ReconcileTrigger::Manual;
     let order = ReconcileOrder { level, keep: 1000, trigger, requested_by: None };
     let mut wakeups = store.wakeups().await?;
+    let clock = Clock::start()?;
     let id = store.request_reconcile(pipeline, &order).await?;
     loop {
         let record = store.reconcile(id).await?.context("the comparison")?;
         if let (Some(finished), Some(started)) = (record.finished_at, record.started_at) {
             let verdict = record.verdict.with_context(|| record.error.unwrap_or_default())?;
-            let took = finished.duration_since(started).as_secs_f64();
+            let took = clock.stop_with(finished.duration_since(started).unsigned_abs())?;
             return Ok((took, verdict, record.figures.context("figures")?));
         }
         wakeups.next().await;

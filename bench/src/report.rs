@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde::Serialize;
 
+use crate::clock::{Took, steady};
 use crate::plot;
 use crate::runner_process::Usage;
 
@@ -17,6 +18,9 @@ pub(crate) struct Measured {
     pub(crate) seconds: f64,
     pub(crate) limit_seconds: f64,
     pub(crate) ratio: f64,
+    /// The share of the machine that its neighbours took in the rounds that count, where several were timed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stolen: Option<f64>,
     /// The same work inside the server, by one statement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server_seconds: Option<f64>,
@@ -37,12 +41,20 @@ impl Measured {
             seconds,
             limit_seconds,
             ratio: seconds / limit_seconds,
+            stolen: None,
             server_seconds: None,
             batches: None,
             p99_ms: None,
             cpu_seconds: 0.0,
             peak_rss_mb: 0.0,
         }
+    }
+
+    /// Of several rounds.
+    pub(crate) fn steady(workload: &str, rows: u64, rounds: &[Took], limit: Took) -> Self {
+        let took = steady(rounds);
+        let stolen = Some(took.stolen.max(limit.stolen));
+        Self { stolen, ..Self::new(workload, rows, took.seconds, limit.seconds) }
     }
 
     pub(crate) fn by(self, runner: &Usage) -> Self {
@@ -65,7 +77,7 @@ pub(crate) fn write(results: &[Measured]) -> Result<()> {
 
 pub(crate) fn table(results: &[Measured]) -> String {
     let mut out = format!(
-        "{:<16} {:>10} {:>8} {:>9} {:>10} {:>9} {:>7} {:>9} {:>8} {:>9} {:>7}\n",
+        "{:<16} {:>10} {:>8} {:>9} {:>10} {:>9} {:>7} {:>9} {:>8} {:>9} {:>7} {:>7}\n",
         "workload",
         "rows",
         "batches",
@@ -76,13 +88,14 @@ pub(crate) fn table(results: &[Measured]) -> String {
         "server s",
         "cpu s",
         "peak MB",
-        "p99 ms"
+        "p99 ms",
+        "stolen"
     );
     for r in results {
         let rate = r.rows as f64 / r.seconds;
         writeln!(
             out,
-            "{:<16} {:>10} {:>8} {:>9.2} {:>10.0} {:>9.2} {:>7.2} {:>9} {:>8.2} {:>9.1} {:>7}",
+            "{:<16} {:>10} {:>8} {:>9.2} {:>10.0} {:>9.2} {:>7.2} {:>9} {:>8.2} {:>9.1} {:>7} {:>7}",
             r.workload,
             r.rows,
             r.batches.map(|batches| batches.to_string()).unwrap_or_default(),
@@ -93,16 +106,10 @@ pub(crate) fn table(results: &[Measured]) -> String {
             r.server_seconds.map(|seconds| format!("{seconds:.2}")).unwrap_or_default(),
             r.cpu_seconds,
             r.peak_rss_mb,
-            r.p99_ms.map(|p99| format!("{p99:.1}")).unwrap_or_default()
+            r.p99_ms.map(|p99| format!("{p99:.1}")).unwrap_or_default(),
+            r.stolen.map(|stolen| format!("{:.0} %", stolen * 100.0)).unwrap_or_default()
         )
         .expect("a string takes everything");
     }
     out
-}
-
-/// The upper one where there are two.
-pub(crate) fn median(seconds: &[f64]) -> f64 {
-    let mut seconds = seconds.to_vec();
-    seconds.sort_by(f64::total_cmp);
-    seconds[seconds.len() / 2]
 }

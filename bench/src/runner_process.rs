@@ -8,6 +8,8 @@ use anyhow::{Context, Result, ensure};
 use vitrina_core::{OnActive, RunStatus};
 use vitrina_store::{PipelineRef, RunRecord, RunRequest, Store};
 
+use crate::clock::{Clock, Took};
+
 pub(crate) struct RunnerProcess {
     child: Child,
 }
@@ -57,6 +59,14 @@ impl RunnerProcess {
                 return Ok(record);
             }
         }
+    }
+
+    /// With its own times, from its claim to its end.
+    pub(crate) async fn timed_run(&self, store: &Store, pipeline: &str) -> Result<(Took, RunRecord)> {
+        let clock = Clock::start()?;
+        let run = self.run(store, pipeline).await?;
+        let (started, finished) = (run.started_at.context("a start")?, run.finished_at.context("an end")?);
+        Ok((clock.stop_with(finished.duration_since(started).unsigned_abs())?, run))
     }
 
     pub(crate) fn usage(&self) -> Result<Usage> {

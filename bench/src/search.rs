@@ -14,18 +14,20 @@ use vitrina_core::{Level, Verdict};
 use vitrina_store::RunRecord;
 use vitrina_testbed::{Distribution, OwnSearchServer, SearchServer};
 
+use crate::clock::{Clock, Took, steady};
 use crate::ground::Ground;
 use crate::reconcile::compare;
-use crate::report::{Measured, median};
+use crate::report::Measured;
 use crate::runner_process::RunnerProcess;
 
 pub(crate) const NAMES: [&str; 4] = ["search-full", "search-hashes", "search-scan", "search-incr"];
 
 const FILMS: f64 = 200_000.0;
-/// Of both sides in turn; the median of each counts, as their servers are busy with their own affairs at times.
+/// Of both sides in turn, as their servers are busy with their own affairs at times.
 const ROUNDS: i64 = 5;
-/// Increments are short, and the first of them meets code of the server that has not run yet: it does not count.
-const INCREMENTS: i64 = 8;
+/// Increments are short, and the first of them meet code of the server that Java has not compiled yet: these do not count.
+const WARM_UPS: i64 = 6;
+const INCREMENTS: i64 = 12;
 /// Compressed or not, over so many connections.
 const WAYS: [(bool, usize); 4] = [(false, 1), (false, 2), (true, 1), (true, 2)];
 const BATCH: i32 = 10_000;
@@ -68,31 +70,25 @@ pub(crate) async fn measure(names: &[&str], ground: &Ground, scale: f64) -> Resu
     Ok(measured)
 }
 
-/// Seconds of every round.
 #[derive(Default)]
 struct Rounds {
-    curl: [Vec<f64>; WAYS.len()],
-    vitrina: Vec<f64>,
+    curl: [Vec<Took>; WAYS.len()],
+    vitrina: Vec<Took>,
     /// Rows and batches of the last run.
     size: (u64, u64),
 }
 
 impl Rounds {
-    fn add(&mut self, curl: [f64; WAYS.len()], run: &RunRecord) -> Result<()> {
-        let (Some(started), Some(finished)) = (run.started_at, run.finished_at) else {
-            anyhow::bail!("the run has no times")
-        };
-        let seconds = finished.duration_since(started).as_secs_f64();
-        eprintln!("  vitrina: {seconds:.2} s");
-        self.vitrina.push(seconds);
+    fn add(&mut self, curl: Vec<Took>, took: Took, run: &RunRecord) {
+        self.vitrina.push(took);
         self.size = (run.rows_read, run.batches);
-        self.curl.iter_mut().zip(curl).for_each(|(all, seconds)| all.push(seconds));
-        Ok(())
+        self.curl.iter_mut().zip(curl).for_each(|(all, took)| all.push(took));
     }
 
     /// Of the way that is the best of them.
-    fn limit(&self) -> f64 {
-        self.curl.iter().map(|way| median(way)).fold(f64::MAX, f64::min)
+    fn limit(&self) -> Took {
+        let ways = self.curl.iter().map(|way| steady(way));
+        ways.min_by(|a, b| a.seconds.total_cmp(&b.seconds)).expect("there are four")
     }
 }
 
@@ -124,7 +120,8 @@ impl<'a> Bench<'a> {
         let mut rounds = Rounds::default();
         for round in 0..ROUNDS {
             let curl = self.limits("true", 2 + round).await?;
-            rounds.add(curl, &self.run("search-full").await?)?;
+            let (took, run) = self.run("search-full").await?;
+            rounds.add(curl, took, &run);
         }
         self.judged("search-full", &rounds)
     }
@@ -136,19 +133,31 @@ impl<'a> Bench<'a> {
         self.forget().await?;
         self.run("search-incr").await?;
         self.settle_copy().await?;
-        let mut rounds = Rounds::default();
-        for round in 0..=INCREMENTS {
-            let stamp = format!("2026-06-0{}", round + 1);
-            self.ground.sql(&TOUCH_A_TENTH.replace("$stamp", &stamp))?;
-            self.ground.sql("vacuum analyze content.shelf")?;
-            let changed = format!("modified >= '{stamp}'");
+        let (mut rounds, mut step) = (Rounds::default(), 0);
+        for round in 0..WARM_UPS + INCREMENTS {
+            let changed = self.touch(&mut step)?;
             let curl = self.limits(&changed, 1000 + round).await?;
-            let run = self.run("search-incr").await?;
-            if round > 0 {
-                rounds.add(curl, &run)?;
+            let (took, run) = self.run("search-incr").await?;
+            if round >= WARM_UPS {
+                rounds.add(curl, took, &run);
+                continue;
+            }
+            // The server has met curl in all of its ways: as often it meets Vitrina.
+            for _ in 1..WAYS.len() {
+                self.touch(&mut step)?;
+                self.run("search-incr").await?;
             }
         }
         self.judged("search-incr", &rounds)
+    }
+
+    /// Changes a tenth of the films; answers what tells them apart.
+    fn touch(&self, step: &mut u32) -> Result<String> {
+        *step += 1;
+        let stamp = format!("2026-06-{:02} {:02}:00", 1 + *step / 24, *step % 24);
+        self.ground.sql(&TOUCH_A_TENTH.replace("$stamp", &stamp))?;
+        self.ground.sql("vacuum analyze content.shelf")?;
+        Ok(format!("modified >= '{stamp}'"))
     }
 
     /// The index beside its source, by checksums or by its documents; the limit is one look at either side.
@@ -157,15 +166,17 @@ impl<'a> Bench<'a> {
         let (mut seconds, mut limits, mut rows) = (Vec::new(), Vec::new(), 0);
         for _ in 0..ROUNDS {
             self.quiet().await?;
+            let clock = Clock::start()?;
             let source = self.ground.timed_sql(&format!("copy ({QUERY}) to '/dev/null' (format binary)"))?;
-            limits.push(source.as_secs_f64() + self.looked_at(level).await?.as_secs_f64());
+            let limit = clock.stop_with(source + self.looked_at(level).await?)?;
             let (took, verdict, figures) = compare(&self.ground.store, "search-full", level).await?;
             ensure!(verdict == Verdict::Equal && figures.rows_read == 0, "{verdict} {figures:?}");
-            eprintln!("  limit: {:.2} s, compared: {took:.2} s", limits[limits.len() - 1]);
+            eprintln!("  limit: {limit}, compared: {took}");
+            limits.push(limit);
             seconds.push(took);
             rows = figures.target.rows;
         }
-        Ok(Measured::new(name, rows, median(&seconds), median(&limits)).by(&self.runner.usage()?))
+        Ok(Measured::steady(name, rows, &seconds, steady(&limits)).by(&self.runner.usage()?))
     }
 
     /// Sums of all documents, or every document once.
@@ -196,12 +207,13 @@ impl<'a> Bench<'a> {
         self.ground.pipeline(&pipeline).await
     }
 
-    async fn run(&self, name: &str) -> Result<RunRecord> {
+    async fn run(&self, name: &str) -> Result<(Took, RunRecord)> {
         self.quiet().await?;
-        let run = self.runner.run(&self.ground.store, name).await?;
+        let (took, run) = self.runner.timed_run(&self.ground.store, name).await?;
+        eprintln!("  vitrina: {took}");
         let count = self.server.count(INDEX).await;
         ensure!(count > 0, "the index is empty");
-        Ok(run)
+        Ok((took, run))
     }
 
     /// The index is nobody's from now on.
@@ -214,23 +226,22 @@ impl<'a> Bench<'a> {
 
     fn judged(&self, name: &str, rounds: &Rounds) -> Result<Measured> {
         let (rows, batches) = rounds.size;
-        let measured = Measured::new(name, rows, median(&rounds.vitrina), rounds.limit());
+        let measured = Measured::steady(name, rows, &rounds.vitrina, rounds.limit());
         Ok(Measured { batches: Some(batches), ..measured.by(&self.runner.usage()?) })
     }
 
     /// How long each way takes to post the documents of these films.
-    async fn limits(&self, condition: &str, version: i64) -> Result<[f64; WAYS.len()]> {
-        let mut seconds = [0.0; WAYS.len()];
+    async fn limits(&self, condition: &str, version: i64) -> Result<Vec<Took>> {
+        let mut all = Vec::new();
         for (place, (gzip, connections)) in WAYS.into_iter().enumerate() {
             // A version of its own for each: one that is there already would cost the server nothing.
             let folder = self.chunks(condition, version * WAYS.len() as i64 + place as i64)?;
-            seconds[place] = self.post(&folder, gzip, connections, condition == "true").await?.as_secs_f64();
+            let took = self.post(&folder, gzip, connections, condition == "true").await?;
             require_written(&folder)?;
             std::fs::remove_dir_all(folder)?;
-            let way = if gzip { "gzip" } else { "plain" };
-            eprintln!("  curl, {connections} connections, {way}: {:.2} s", seconds[place]);
+            all.push(took);
         }
-        Ok(seconds)
+        Ok(all)
     }
 
     /// What was written before is merged in the background: nobody is timed meanwhile.
@@ -245,7 +256,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    async fn post(&self, folder: &Path, gzip: bool, connections: usize, anew: bool) -> Result<Duration> {
+    async fn post(&self, folder: &Path, gzip: bool, connections: usize, anew: bool) -> Result<Took> {
         if anew {
             self.fresh_copy().await?;
         }
@@ -258,14 +269,16 @@ impl<'a> Bench<'a> {
             self.server.url()
         );
         self.quiet().await?;
-        let started = Instant::now();
+        let clock = Clock::start()?;
         let status = Command::new("bash").args(["-c", &script]).status()?;
         ensure!(status.success(), "curl failed");
         // As the sink does: a load is refreshed before readers see it, a batch when the server gets to it.
         if anew {
             self.server.refresh(COPY).await;
         }
-        let took = started.elapsed();
+        let took = clock.stop()?;
+        let way = if gzip { "gzip" } else { "plain" };
+        eprintln!("  curl, {connections} connections, {way}: {took}");
         self.server.refresh(COPY).await;
         ensure!(self.server.count(COPY).await >= 1, "nothing was posted");
         Ok(took)

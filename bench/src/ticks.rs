@@ -11,6 +11,7 @@ use tokio_postgres::NoTls;
 use vitrina_connectors::Connection;
 use vitrina_connectors::sources::changelog::{Desk, Logged};
 
+use crate::clock::{Clock, steady};
 use crate::ground::Ground;
 use crate::report::Measured;
 use crate::runner_process::RunnerProcess;
@@ -20,6 +21,8 @@ pub(crate) const NAMES: [&str; 5] =
     ["tick-cursor", "tick-changelog", "changes-cursor", "changes-changelog", "logged-update"];
 
 const TICKS: u32 = 20;
+/// Of changes and their limit in turn.
+const ROUNDS: usize = 3;
 /// Of the source's own time.
 const CURSOR_LIMIT: f64 = 0.005;
 const CHANGELOG_LIMIT: f64 = 0.002;
@@ -103,21 +106,18 @@ async fn tick(
 }
 
 async fn changes(name: &str, ground: &Ground, runner: &RunnerProcess) -> Result<Measured> {
-    let mut best: Option<Measured> = None;
-    for _ in 0..3 {
+    let (mut rounds, mut limits, mut last) = (Vec::new(), Vec::new(), None);
+    for _ in 0..ROUNDS {
         ground.sql(CHANGE)?;
-        let limit_seconds = Workload::changed_films(ground)?.as_secs_f64();
-        let run = runner.run(&ground.store, name).await?;
-        let (started, finished) = run.started_at.zip(run.finished_at).context("the run has no times")?;
-        let seconds = finished.duration_since(started).as_secs_f64();
-        let usage = runner.usage()?;
-        let measured = Measured::new(name, run.rows_read, seconds, limit_seconds).by(&usage);
-        let measured = Measured { batches: Some(run.batches), ..measured };
-        if best.as_ref().is_none_or(|best| measured.ratio < best.ratio) {
-            best = Some(measured);
-        }
+        let clock = Clock::start()?;
+        limits.push(clock.stop_with(Workload::changed_films(ground)?)?);
+        let (took, run) = runner.timed_run(&ground.store, name).await?;
+        rounds.push(took);
+        last = Some(run);
     }
-    best.context("three tries")
+    let run = last.context("a run")?;
+    let measured = Measured::steady(name, run.rows_read, &rounds, steady(&limits)).by(&runner.usage()?);
+    Ok(Measured { batches: Some(run.batches), ..measured })
 }
 
 /// What the triggers cost the application, at their worst: one statement of many rows.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::json;
 
+use crate::clock::{Clock, Took};
 use crate::ground::Ground;
 use crate::report::Measured;
 use crate::runner_process::RunnerProcess;
@@ -52,8 +53,13 @@ const fn films(name: &'static str, start: Start) -> Workload {
     Workload { name, query: FILMS, mart: "analytics.films", key: "id", columns: FILM_COLUMNS, start }
 }
 
+pub(crate) async fn measure(name: &str, ground: &Ground, batch_size: i32) -> Result<Measured> {
+    let workload = ALL.iter().find(|workload| workload.name == name).context("a workload")?;
+    workload.measure(ground, batch_size).await
+}
+
 impl Workload {
-    pub(crate) async fn measure(&self, ground: &Ground, batch_size: i32) -> Result<Measured> {
+    async fn measure(&self, ground: &Ground, batch_size: i32) -> Result<Measured> {
         let runner = RunnerProcess::start(&ground.url)?;
         ground.sql(&format!("truncate {}", self.mart))?;
         ground.pipeline(&self.pipeline(batch_size)).await?;
@@ -67,14 +73,8 @@ impl Workload {
         ground.sql(&format!("vacuum analyze {}", self.mart))?;
         ground.sql("checkpoint")?;
         let limits = self.limits(ground)?;
-        let run = runner.run(&ground.store, self.name).await?;
-        let usage = runner.usage()?;
-        let seconds = match (run.started_at, run.finished_at) {
-            (Some(started), Some(finished)) => finished.duration_since(started).as_secs_f64(),
-            _ => anyhow::bail!("the run has no times"),
-        };
-        let limit_seconds = limits.pipe.as_secs_f64();
-        let measured = Measured::new(self.name, run.rows_read, seconds, limit_seconds).by(&usage);
+        let (took, run) = runner.timed_run(&ground.store, self.name).await?;
+        let measured = Measured::steady(self.name, run.rows_read, &[took], limits.pipe).by(&runner.usage()?);
         let server_seconds = Some(limits.server.as_secs_f64());
         Ok(Measured { server_seconds, batches: Some(run.batches), ..measured })
     }
@@ -113,13 +113,14 @@ impl Workload {
         ground.sql("vacuum analyze bench.mart")?;
         ground.sql("vacuum analyze bench.inside")?;
         ground.sql("checkpoint")?;
-        let pipe = match filled {
+        let clock = Clock::start()?;
+        let pipe = clock.stop_with(match filled {
             false => ground.pipe(&query, "bench.mart")?,
             true => {
                 ground.pipe(&query, "bench.stage")?
                     + ground.timed_sql(&self.upsert("bench.mart", "table bench.stage"))?
             }
-        };
+        })?;
         ground.sql("checkpoint")?;
         let server = ground.timed_sql(&self.upsert("bench.inside", &query))?;
         ground.sql("drop schema bench cascade")?;
@@ -160,6 +161,6 @@ impl Workload {
 }
 
 struct Limits {
-    pipe: Duration,
+    pipe: Took,
     server: Duration,
 }
