@@ -96,7 +96,9 @@ impl Family {
     ) -> Result<Vec<Measured>> {
         let mut results = Vec::new();
         for name in names.iter().copied() {
-            eprintln!("{name} …");
+            if self != Self::Indexes {
+                eprintln!("{name} …");
+            }
             let measured = match self {
                 Self::Marts => workloads::measure(name, ground, batch_size).await,
                 Self::Following => ticks::measure(name, ground, scale).await,
@@ -105,7 +107,7 @@ impl Family {
                 Self::Functions => python::measure(name, ground).await,
                 Self::Comparisons => reconcile::measure(name, ground).await,
                 Self::Codec => pgcopy::measure(ground, scale).await,
-                // All at once: their server starts once, and is warmed up once.
+                // All at once, each named when its turn comes: their server starts once, and is warmed up once.
                 Self::Indexes => return search::measure(names, ground, scale).await.context("search"),
             };
             results.push(measured.context(name)?);
