@@ -20,7 +20,7 @@ use super::operations::{Action, Operations};
 /// What both servers like best lies below.
 pub(super) const LARGEST: usize = 8 << 20;
 const SMALLEST: usize = 64 << 10;
-/// Less than this travels as it is. What is more costs a server less to take compressed, even from next door.
+/// Less than this travels as it is, wherever it goes.
 const WORTH_COMPRESSING: usize = 16 << 10;
 /// Waits before what was refused for now is sent again; progress starts them anew.
 const WAITS: [u64; 11] = [50, 100, 200, 400, 800, 1600, 3000, 5000, 8000, 12_000, 20_000];
