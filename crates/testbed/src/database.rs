@@ -6,6 +6,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::task::JoinSet;
 use tokio_postgres::types::FromSqlOwned;
 use tokio_postgres::{Client, SimpleQueryMessage};
@@ -39,6 +41,12 @@ impl Database {
         let connections = self.connections.get_mut().expect("no holder panics");
         self.session = open(&self.url, connections).await;
         self
+    }
+
+    /// Until the answer is dropped, only commits write the server's log to its disk.
+    pub async fn stop_log_writer(&self) -> impl Drop + use<> {
+        let pid: i32 = self.value("select pid from pg_stat_activity where backend_type = 'walwriter'").await;
+        Stopped::new(Pid::from_raw(pid))
     }
 
     /// A standby of the server that this database has for itself; answers the URL of the database there.
@@ -150,4 +158,19 @@ async fn open(url: &str, connections: &mut JoinSet<()>) -> Client {
     let (client, connection) = connect(url).await;
     connections.spawn(async move { drop(connection.await) });
     client
+}
+
+struct Stopped(Pid);
+
+impl Stopped {
+    fn new(pid: Pid) -> Self {
+        kill(pid, Signal::SIGSTOP).expect("it is there");
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        kill(self.0, Signal::SIGCONT).ok();
+    }
 }

@@ -2,6 +2,7 @@
 
 use rstest::rstest;
 use serde_json::{Value, json};
+use vitrina_core::PipelineId;
 use vitrina_runner::RunnerSettings;
 use vitrina_testbed::Database;
 
@@ -301,9 +302,31 @@ async fn a_watched_table_that_cannot_be_followed_is_told_of() {
 }
 
 /// A source whose commits reach its disk only when they must.
+async fn lazy_source() -> Database {
+    let source = Database::on_a_server_of_its_own().await;
+    source
+        .execute("create schema etl; create table etl.etl_targets (name text, key text[], touch_column text)")
+        .await;
+    source.execute(FILMS).await;
+    source
+        .execute("create role reader login password 'reads'; grant usage on schema content to reader; grant select on all tables in schema content to reader")
+        .await;
+    source.execute("alter system set wal_writer_delay = '2s'").await;
+    source.execute("select pg_reload_conf()").await;
+    source
+}
+
+async fn copy_film_that_is_not_on_disk(stage: &Stage, source: &Database, id: PipelineId, film: i64) {
+    let insert = format!("insert into content.film (id, title) values ({film}, 'Film')");
+    source.execute(&format!("set synchronous_commit = off; {insert}")).await;
+    stage.request(id).await;
+    stage.work_off(reading_from(stage, source)).await;
+    assert_eq!(stage.count("analytics.film").await, film);
+}
+
 fn reading_from(stage: &Stage, source: &Database) -> RunnerSettings {
     let mut settings = stage.settings("tester");
-    settings.connections.0.get_mut("content").unwrap().url = source.url().into();
+    settings.connections.0.get_mut("content").unwrap().url = source.url_as("reader", "reads").into();
     settings
 }
 
@@ -313,26 +336,46 @@ async fn nothing_is_copied_that_a_crash_of_its_source_could_take_back(
     #[values(QUERY, FILTERED)] query: &str,
 ) {
     let stage = Stage::with_films(0).await;
-    let source = Database::on_a_server_of_its_own().await;
-    source
-        .execute("create schema etl; create table etl.etl_targets (name text, key text[], touch_column text)")
-        .await;
-    source.execute(FILMS).await;
-    source.execute("alter system set wal_writer_delay = '2s'").await;
-    source.execute("select pg_reload_conf()").await;
+    let source = lazy_source().await;
     let id = stage.incremental_of(query, 10).await;
     for film in 1..4 {
-        source
-            .execute(&format!(
-                "set synchronous_commit = off; insert into content.film (id, title) values ({film}, 'Film')"
-            ))
-            .await;
-        stage.request(id).await;
-        stage.work_off(reading_from(&stage, &source)).await;
-        assert_eq!(stage.count("analytics.film").await, i64::from(film));
+        copy_film_that_is_not_on_disk(&stage, &source, id, film).await;
     }
     let source = source.crash().await;
     assert_eq!(source.value::<i64>("select count(*) from content.film").await, 3);
+}
+
+#[tokio::test]
+async fn a_source_whose_log_nobody_flushes_is_made_to_flush_it() {
+    let stage = Stage::with_films(0).await;
+    let source = lazy_source().await;
+    let id = stage.incremental_of(QUERY, 10).await;
+    let stopped = source.stop_log_writer().await;
+    copy_film_that_is_not_on_disk(&stage, &source, id, 1).await;
+    drop(stopped);
+    let source = source.crash().await;
+    assert_eq!(source.value::<i64>("select count(*) from content.film").await, 1);
+}
+
+#[tokio::test]
+async fn nothing_is_written_to_the_log_of_a_source_that_others_follow_or_where_it_is_forbidden() {
+    const WRITTEN: &str =
+        "select count(*) from pg_logical_slot_peek_changes('others', null, null) where data like '%vitrina%'";
+    let stage = Stage::with_films(0).await;
+    let source = lazy_source().await;
+    source.execute("alter system set wal_level = logical").await;
+    let source = source.crash().await;
+    source.execute("select pg_create_logical_replication_slot('others', 'test_decoding')").await;
+    let id = stage.incremental_of(QUERY, 10).await;
+    copy_film_that_is_not_on_disk(&stage, &source, id, 1).await;
+    assert_eq!(source.value::<i64>(WRITTEN).await, 0);
+    source.execute("set synchronous_commit = on; select pg_logical_emit_message(true, 'vitrina', '')").await;
+    assert_eq!(source.value::<i64>(WRITTEN).await, 1, "it would have been seen");
+    source.execute("select pg_drop_replication_slot('others')").await;
+    source
+        .execute("revoke execute on function pg_logical_emit_message(boolean, text, text) from public")
+        .await;
+    copy_film_that_is_not_on_disk(&stage, &source, id, 2).await;
 }
 
 #[tokio::test]
