@@ -247,8 +247,9 @@ impl<'a> Bench<'a> {
         Ok(all)
     }
 
-    /// What was written before is merged in the background: nobody is timed meanwhile.
+    /// What was written before is refreshed and merged in the background: nobody is timed meanwhile.
     async fn quiet(&self) -> Result<()> {
+        self.server.refresh("_all").await;
         loop {
             let stats = self.server.get("_nodes/stats/indices/merge").await;
             let nodes = stats["nodes"].as_object().context("the nodes")?;
