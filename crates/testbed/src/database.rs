@@ -43,8 +43,9 @@ impl Database {
         self
     }
 
-    /// Until the answer is dropped, only commits write the server's log to its disk.
+    /// Until the answer is dropped, the server's log reaches its disk by commits, hardly else.
     pub async fn stop_log_writer(&self) -> impl Drop + use<> {
+        self.server.require_private();
         let pid: i32 = self.value("select pid from pg_stat_activity where backend_type = 'walwriter'").await;
         Stopped::new(Pid::from_raw(pid))
     }

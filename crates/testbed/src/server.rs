@@ -55,9 +55,14 @@ impl Server {
         tokio::task::spawn_blocking(start).await.expect("a Postgres for this test")
     }
 
+    /// Others would feel what is done to theirs.
+    pub(crate) fn require_private(&self) -> &Cluster {
+        self.private.as_ref().expect("a server of the test's own")
+    }
+
     /// What `pg_ctl restart -m immediate` does. The watchdog of the first start looks after the second as well.
     pub(crate) async fn crash(&'static self) {
-        let cluster = self.private.as_ref().expect("only a private server may crash");
+        let cluster = self.require_private();
         let restart = || {
             let pid = cluster.postmaster().expect("the server runs");
             kill(Pid::from_raw(pid), Signal::SIGQUIT).expect("the server can be told to quit");
@@ -72,7 +77,7 @@ impl Server {
 
     /// A standby of this server; like it, it ends with the process. Answers the URL of a database there.
     pub(crate) async fn standby(&'static self, database: &str) -> String {
-        let primary = self.private.as_ref().expect("only a private server gets a standby").primary();
+        let primary = self.require_private().primary();
         let start = || {
             let standby = throwaway(Some(primary)).unwrap_or_else(|error| panic!("{error}"));
             &*Box::leak(Box::new(standby))

@@ -20,35 +20,47 @@ const FLUSHED_SOON: Duration = Duration::from_millis(7);
 const FLUSHED_LATE: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Who follows the log for its changes would be told of a word in it.
-const MAY_WRITE: &str = "rollback; select bool_and(has_function_privilege(oid, 'execute'))
-           and not exists (select from pg_replication_slots where slot_type = 'logical')
+/// Nobody can be told of a word in a log that is not kept for logical decoding.
+const MAY_WRITE: &str = "rollback; select current_setting('wal_level') <> 'logical'
+           and bool_and(has_function_privilege(oid, 'execute'))
       from pg_proc where proname = 'pg_logical_emit_message' and pronamespace = 'pg_catalog'::regnamespace";
 /// A commit that has written flushes the log up to itself. This is the one word that anybody may write, and it is in the
 /// log alone.
-const WRITE: &str = "begin read write; set local synchronous_commit = local;
+const WRITE: &str = "begin; set local synchronous_commit = local;
     select pg_logical_emit_message(true, 'vitrina', ''::text); commit";
 /// One that has but a number makes the server flush its log soon, where nothing else does: an idle transaction may have
 /// filled half a page of it.
-const NUDGE: &str = "select pg_current_xact_id()";
+const NUDGE: &str = "rollback; begin; select pg_current_xact_id(); commit";
+
+/// How far a snapshot shows the log, and how far that is on disk.
+type Positions = (Option<u64>, Option<u64>);
 
 /// Begins a transaction on such a snapshot.
 pub(super) async fn begin(session: &Session, begin: &str) -> Result<()> {
     let begin = format!("{begin}; {POSITIONS}");
     let (started, mut wait) = (Instant::now(), FLUSHED_SOON);
-    loop {
-        let (seen, flushed) = positions(session, &begin).await?;
-        let Some(seen) = seen else { return Ok(()) };
-        if flushed >= Some(seen) || reaches(session, seen, wait).await? {
-            return Ok(());
+    let (mut seen, mut flushed) = positions(session, &begin).await?;
+    while let Some(snapshot) = seen {
+        if flushed >= seen || reaches(session, snapshot, wait).await? {
+            break;
         }
-        flush(session).await?;
-        wait = FLUSHED_LATE;
         if started.elapsed() > PATIENCE {
             let message = "the source does not write its log to disk, and what it shows could still vanish";
             return Err(Error::release("source.not_durable", message));
         }
+        (seen, flushed) = flush_and(session, &begin).await?;
+        wait = FLUSHED_LATE;
     }
+    Ok(())
+}
+
+/// At once where the server lets it, else soon. In one message: others write meanwhile.
+async fn flush_and(session: &Session, begin: &str) -> Result<Positions> {
+    let may_write = row(session, MAY_WRITE).await?.get(0) == Some("t");
+    if may_write && let Ok(positions) = positions(session, &format!("{WRITE}; {begin}")).await {
+        return Ok(positions);
+    }
+    positions(session, &format!("{NUDGE}; {begin}")).await
 }
 
 async fn reaches(session: &Session, seen: u64, patience: Duration) -> Result<bool> {
@@ -63,20 +75,15 @@ async fn reaches(session: &Session, seen: u64, patience: Duration) -> Result<boo
     Ok(false)
 }
 
-/// At once if it can be done, else soon.
-async fn flush(session: &Session) -> Result<()> {
-    let may_write = row(session, MAY_WRITE).await?.get(0) == Some("t");
-    session.run(if may_write { WRITE } else { NUDGE }).await
-}
-
-async fn positions(session: &Session, sql: &str) -> Result<(Option<u64>, Option<u64>)> {
+async fn positions(session: &Session, sql: &str) -> Result<Positions> {
     let row = row(session, sql).await?;
     Ok((row.get(0).and_then(parse), row.get(1).and_then(parse)))
 }
 
+/// The last one of its answers.
 async fn row(session: &Session, sql: &str) -> Result<SimpleQueryRow> {
     let answer = session.client.simple_query(sql).await.map_err(|error| session.explain(error))?;
-    let row = answer.into_iter().find_map(|message| match message {
+    let row = answer.into_iter().rev().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     });

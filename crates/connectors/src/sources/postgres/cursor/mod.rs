@@ -183,7 +183,11 @@ impl Cursor {
         };
         let greatest: Vec<String> =
             [driver].into_iter().chain(self.watched.values().map(|track| track.greatest(None))).collect();
-        let opening = opening::open(reader, &greatest).await?;
+        // What makes a source flush its log counts as a transaction there: before the moment that is kept, not after it.
+        reader.begin().await?;
+        let opening = opening::open(reader, &greatest).await;
+        reader.end().await?;
+        let opening = opening?;
         if opening.bounds.iter().all(Option::is_none) {
             return Ok(None);
         }
