@@ -222,3 +222,28 @@ async fn an_index_without_checksums_goes_on_without_and_is_compared_by_its_docum
         assert_eq!(shelf.reconcile(id, Level::Hash).await.counts(), (0, 0, 1));
     }
 }
+
+#[tokio::test]
+async fn rows_that_the_index_has_refused_are_told_apart_from_those_that_differ() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::bare(&server, 10).await;
+        let properties = json!({"id": {"type": "integer"}, "title": {"type": "integer"},
+                                "rating": {"type": "float"}, "modified": {"type": "date"}});
+        shelf.describe(json!({"mapping": {"properties": properties}})).await;
+        shelf
+            .stage
+            .db
+            .execute("update content.film set title = case id when 7 then 'seven' else id::text end")
+            .await;
+        let id = shelf.pipeline(json!({"reject_limit": 3})).await;
+        assert_eq!(shelf.succeed(id).await.rows_rejected, 1);
+        for level in [Level::Hash, Level::Rows] {
+            let compared = shelf.reconcile(id, level).await;
+            assert_eq!((compared.verdict(), compared.figures().rejected), (Verdict::Equal, 1), "{level}");
+        }
+        shelf.damage("DELETE", "_doc/5", Value::Null).await;
+        let compared = shelf.reconcile(id, Level::Rows).await;
+        assert_eq!((compared.verdict(), compared.figures().rejected), (Verdict::Differs, 1));
+        assert_eq!(compared.keys(DifferenceKind::Missing), ["5"]);
+    }
+}
