@@ -115,8 +115,9 @@ const onlyEnglish = new Set(
   (Object.keys(en) as Key[]).map((key) => en[key]).filter((word) => typeof word === 'string' && !russian.has(word)),
 );
 
-/** No line of the page is English. */
+/** No line of the page is English, once the words of the language have come. */
 export async function expectRussian(page: Page): Promise<void> {
+  await expect(page.locator('html')).toHaveAttribute('lang', 'ru');
   const lines = (await page.locator('body').innerText()).split('\n').map((line) => line.trim());
   expect(
     lines.filter((line) => onlyEnglish.has(line)),
