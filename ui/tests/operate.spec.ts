@@ -153,3 +153,66 @@ test('a checkpoint is changed only after it is seen what that costs', async ({ p
   await dialog.getByRole('button', { name: 'Change the checkpoint' }).click();
   await expect(page.locator('tbody tr').first()).toContainText('reset');
 });
+
+test('what happens before the stream of events is open is shown as well', async ({ page, stand, as }) => {
+  await stand.sql('truncate analytics.film_dim');
+  await stand.closeGate();
+  const { run_id } = await stand.call('POST', '/pipelines/film_dim/run', {});
+  await expect.poll(async () => (await stand.call('GET', `/runs/${run_id}`)).status).toBe('RUNNING');
+  await as('operator');
+  const late = held();
+  await page.route('**/api/v1/events', async (route) => {
+    await late.until();
+    await route.continue();
+  });
+  await page.goto(`/ui/pipelines/film_dim/runs/${run_id}`);
+  await expect(page.locator('section [data-status=RUNNING]')).toBeVisible();
+  await stand.openGate();
+  await stand.call('GET', `/runs/${run_id}?wait=30`);
+  late.go();
+  await expect(page.locator('section [data-status=SUCCESS]').first()).toBeVisible();
+});
+
+test('what is shown is how it stands, whichever answer comes last', async ({ page, stand, as }) => {
+  await stand.sql('truncate analytics.film_dim');
+  await stand.closeGate();
+  const { run_id } = await stand.call('POST', '/pipelines/film_dim/run', {});
+  await as('operator');
+  await page.goto(`/ui/pipelines/film_dim/runs/${run_id}`);
+  const heading = page.getByRole('heading', { name: 'film_dim' }).locator('..');
+  await expect(heading.locator('[data-status=RUNNING]')).toBeVisible();
+  // How the pipeline stands when a pause is asked for is told only after the run has paused.
+  const late = held();
+  await page.route('**/api/v1/pipelines/film_dim', async (route) => {
+    const response = await route.fetch();
+    await late.until();
+    await route.fulfill({ response });
+  });
+  const asked = page.waitForRequest('**/api/v1/pipelines/film_dim');
+  const accepted = page.waitForResponse('**/api/v1/pipelines/film_dim/pause');
+  await page.getByRole('button', { name: 'Pause' }).click();
+  await Promise.all([accepted, late.reached]);
+  await stand.openGate();
+  await expect(page.locator('section [data-status=PAUSED]').first()).toBeVisible();
+  late.go();
+  await (await (await asked).response())!.finished();
+  await page.evaluate(() => new Promise((painted) => setTimeout(() => requestAnimationFrame(painted))));
+  // Sooner than the screen would ask again in any case.
+  await expect(heading.locator('[data-status=PAUSED]')).toBeVisible({ timeout: 10_000 });
+});
+
+/** What the first one to come waits at, until it may go. */
+function held() {
+  let go = () => {};
+  let reach = () => {};
+  const open = new Promise<void>((resolve) => (go = resolve));
+  const reached = new Promise<void>((resolve) => (reach = resolve));
+  let first = true;
+  const until = async () => {
+    if (!first) return;
+    first = false;
+    reach();
+    await open;
+  };
+  return { until, reached, go };
+}

@@ -51,14 +51,12 @@ class Stream {
 
   async #work(signal: AbortSignal): Promise<void> {
     let wait = SHORTEST_WAIT;
-    let broken = false;
     while (!signal.aborted) {
       try {
-        await this.#read(signal, broken);
+        await this.#read(signal);
         wait = SHORTEST_WAIT;
       } catch {
         if (signal.aborted) return;
-        broken = true;
         this.live = false;
         await new Promise((resolve) => setTimeout(resolve, wait));
         wait = Math.min(wait * 2, LONGEST_WAIT);
@@ -66,13 +64,13 @@ class Stream {
     }
   }
 
-  async #read(signal: AbortSignal, broken: boolean): Promise<void> {
+  async #read(signal: AbortSignal): Promise<void> {
     const headers: Record<string, string> = this.#last === null ? {} : { 'last-event-id': this.#last };
     const response = await send('GET', '/events', { headers, signal });
     if (!response.ok || response.body === null) throw new Error(`HTTP ${response.status}`);
     this.live = true;
-    // Without an id to go on from, what happened while nobody listened is unknown.
-    if (broken && this.#last === null) this.#tell({ topic: 'reset' });
+    // Without an id to go on from, what happened since the screen was asked for is unknown.
+    if (this.#last === null) this.#tell({ topic: 'reset' });
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = '';
     for (;;) {

@@ -26,6 +26,20 @@ export class Loaded<T> {
   }
 }
 
+/** Never two at a time, for the older answer may come last: whoever asks meanwhile waits for one that is asked afterwards. */
+export function oneByOne(ask: () => Promise<void>): () => Promise<void> {
+  let current: Promise<void> | null = null;
+  let next: Promise<void> | null = null;
+  const begin = (): Promise<void> => (current = ask().finally(() => (current = null)));
+  return () => {
+    if (current === null) return begin();
+    return (next ??= current.then(() => {
+      next = null;
+      return begin();
+    }));
+  };
+}
+
 /** At most one call in so many milliseconds, the last one always. */
 export function paced(milliseconds: number, action: () => void): () => void {
   let timer: ReturnType<typeof setTimeout> | null = null;

@@ -13,7 +13,7 @@ import {
 } from '../api/calls';
 import { events } from '../api/events.svelte';
 import { Problem } from '../api/problem';
-import { paced } from './load.svelte';
+import { oneByOne, paced } from './load.svelte';
 
 /** More changes at once than this, and the whole list is asked for instead. */
 const FEW = 10;
@@ -34,20 +34,21 @@ class Pipelines {
   error = $state.raw<unknown>(null);
   /** Null until it is known. */
   livingRunners = $state<number | null>(null);
+  #all = false;
   #changed = new Set<string>();
-  #asking: Promise<void> | null = null;
+  #look = oneByOne(() => this.#ask());
 
   /** Answers how to stop following. */
   follow(): () => void {
     void this.refresh();
-    const lookAgain = paced(PACE, () => void this.#lookAgain());
+    const look = paced(PACE, () => void this.#look());
     const stop = events.listen((event) => {
       if (event.topic === 'reset') return void this.refresh();
       if (event.topic === 'run.progress') this.#progress(event.data);
       if (event.topic === 'run.status') this.#remember([event.data]);
       if (event.topic !== 'run.status' && !(event.topic === 'reconcile.status' && event.data.verdict)) return;
       this.#changed.add(event.data.pipeline_id);
-      lookAgain();
+      look();
     });
     const timer = setInterval(() => void this.refresh(), REFRESH);
     return () => {
@@ -56,13 +57,28 @@ class Pipelines {
     };
   }
 
-  /** Asks; who asks meanwhile shares the answer. */
+  /** How all of them stand. */
   refresh(): Promise<void> {
-    this.#asking ??= this.#ask().finally(() => (this.#asking = null));
-    return this.#asking;
+    this.#all = true;
+    return this.#look();
+  }
+
+  /** How this one stands. */
+  look(id: string): Promise<void> {
+    this.#changed.add(id);
+    return this.#look();
   }
 
   async #ask(): Promise<void> {
+    const ids = [...this.#changed];
+    this.#changed.clear();
+    const unknown = ids.some((id) => !this.list.some((pipeline) => pipeline.id === id));
+    const all = this.#all || unknown || ids.length > FEW;
+    this.#all = false;
+    await (all ? this.#askAll() : this.#askSome(ids));
+  }
+
+  async #askAll(): Promise<void> {
     try {
       const before = new Map(this.list.map((pipeline) => [pipeline.id, pipeline]));
       const gathered: Pipeline[] = [];
@@ -78,18 +94,14 @@ class Pipelines {
     }
   }
 
-  /** What a call has answered about one of them. */
-  put(status: PipelineStatus): void {
-    this.list = this.list.map((pipeline) => (pipeline.id === status.id ? merged(pipeline, status) : pipeline));
-  }
-
-  async #lookAgain(): Promise<void> {
-    const ids = [...this.#changed];
-    this.#changed.clear();
-    const unknown = ids.some((id) => !this.list.some((pipeline) => pipeline.id === id));
-    if (ids.length > FEW || unknown) return this.refresh();
-    const statuses = await Promise.all(ids.map((id) => pipelineStatus(id).catch(gone)));
-    statuses.forEach((status) => status && this.put(status));
+  async #askSome(ids: string[]): Promise<void> {
+    try {
+      const answers = await Promise.all(ids.map((id) => pipelineStatus(id).catch(gone)));
+      const statuses = new Map(answers.filter((status) => status !== null).map((status) => [status.id, status]));
+      this.list = this.list.map((pipeline) => merged(pipeline, statuses.get(pipeline.id)));
+    } catch (error) {
+      this.error = error;
+    }
   }
 
   async #lookAtRuns(): Promise<void> {
@@ -123,7 +135,8 @@ function unchanged(before: Pipeline | undefined, now: Pipeline): Pipeline {
   return before && JSON.stringify(before) === JSON.stringify(now) ? before : now;
 }
 
-function merged(pipeline: Pipeline, status: PipelineStatus): Pipeline {
+function merged(pipeline: Pipeline, status: PipelineStatus | undefined): Pipeline {
+  if (!status) return pipeline;
   const { enabled, last_run, next_run_at, schedule_error, freshness, last_reconcile } = status;
   const active_run = status.active_run?.id ?? null;
   const news = { enabled, last_run, next_run_at, schedule_error, freshness, last_reconcile, active_run };

@@ -1,6 +1,6 @@
-// What can be asked of a pipeline, done. What the answer says is shown at once.
+// What can be asked of a pipeline, done; and how it stands then, shown.
 
-import { cancel, pause, pipelineStatus, run, type RunOrder } from '../api/calls';
+import { cancel, pause, run, type Pipeline, type RunOrder } from '../api/calls';
 import { pipelines } from './pipelines.svelte';
 import type { Request } from './standing';
 
@@ -11,7 +11,7 @@ const calls: Record<Request, (name: string, order: RunOrder) => Promise<unknown>
   cancel: (name) => cancel(name),
 };
 
-export async function perform(request: Request, name: string, order: RunOrder = {}): Promise<void> {
+export async function perform(request: Request, { id, name }: Pipeline, order: RunOrder = {}): Promise<void> {
   await calls[request](name, order);
-  pipelines.put(await pipelineStatus(name));
+  await pipelines.look(id);
 }

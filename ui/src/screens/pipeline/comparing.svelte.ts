@@ -2,7 +2,7 @@
 
 import { reconcile, reconcilesOf, type Reconcile } from '../../api/calls';
 import { events } from '../../api/events.svelte';
-import { paced } from '../../app/load.svelte';
+import { oneByOne, paced } from '../../app/load.svelte';
 
 const PACE = 150;
 const PAGE = 25;
@@ -27,7 +27,9 @@ export class Comparing {
     });
   }
 
-  async refresh(): Promise<void> {
+  readonly refresh = oneByOne(() => this.#ask());
+
+  async #ask(): Promise<void> {
     try {
       [this.reconcile, this.error] = [await reconcile(this.id), null];
     } catch (error) {
@@ -54,8 +56,9 @@ export class Comparisons {
 
   /** Answers how to stop following. */
   follow(): () => void {
-    void this.#look();
-    const again = paced(PACE, () => void this.#look());
+    const look = oneByOne(() => this.#look());
+    void look();
+    const again = paced(PACE, () => void look());
     return events.listen((event) => {
       if (event.topic === 'reset') return again();
       if (event.topic !== 'reconcile.status' && event.topic !== 'reconcile.progress') return;

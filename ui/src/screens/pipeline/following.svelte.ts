@@ -2,7 +2,7 @@
 
 import { pipeline, rejects, type Pipeline, type PipelineDetail, type Run } from '../../api/calls';
 import { events } from '../../api/events.svelte';
-import { paced } from '../../app/load.svelte';
+import { oneByOne, paced } from '../../app/load.svelte';
 
 const PACE = 150;
 const REFRESH = 30_000;
@@ -36,7 +36,9 @@ export class Following {
     };
   }
 
-  async refresh(): Promise<void> {
+  readonly refresh = oneByOne(() => this.#ask());
+
+  async #ask(): Promise<void> {
     try {
       const answer = await pipeline(this.name);
       [this.pipeline, this.etag, this.error] = [answer.data, answer.etag, null];
@@ -47,9 +49,10 @@ export class Following {
     }
   }
 
-  /** A configuration that this screen has just saved. */
+  /** A configuration that this screen has just saved. What is being asked may still answer the one before. */
   put(saved: PipelineDetail, etag: string | null): void {
     [this.pipeline, this.etag] = [saved, etag];
+    void this.refresh();
   }
 
   #progress(run: Run): void {

@@ -2,7 +2,7 @@
 
 import { batches, runDetail, type Batch, type RunDetail } from '../../api/calls';
 import { events } from '../../api/events.svelte';
-import { paced } from '../../app/load.svelte';
+import { oneByOne, paced } from '../../app/load.svelte';
 
 /** More batches than this are not drawn. */
 const MOST = 5000;
@@ -19,8 +19,9 @@ export class Watching {
 
   /** Answers how to stop. */
   follow(): () => void {
-    void this.#look();
-    const again = paced(150, () => void this.#look());
+    const look = oneByOne(() => this.#look());
+    void look();
+    const again = paced(150, () => void look());
     return events.listen((event) => {
       if (event.topic === 'reset') again();
       else if (event.topic === 'batch.done' && event.data.run_id === this.id) this.#add([event.data.batch]);
