@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use arrow_array::RecordBatch;
-use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use serde_json::json;
 use uuid::Uuid;
 use vitrina_core::{Batch, Checkpoint, Commit, Counts, Error, LoadPath, Outcome, Reject, Result};
@@ -17,12 +18,14 @@ use super::{SearchSink, control, indexes, mapping};
 use crate::duplicates;
 use crate::rejects::{keep, reject, without_null_keys};
 
-/// Bulks under way at a time: while the server works on one, the next is made and sent.
-const UNDER_WAY: usize = 3;
-/// Rows that make a small bulk, by the memory they take here.
-const SMALL: usize = 1 << 16;
+/// Bulks under way at a time: a server that works on two and waits for its disk with a third has one more to begin with.
+const UNDER_WAY: usize = 4;
+/// Rows that make a small bulk, by the memory they take here. Each bulk is a wait for the server's disk: the fewer, the better.
+const SMALL: usize = 1 << 18;
 /// A large one has so many times more.
-const LARGER: usize = 4;
+const LARGER: usize = 8;
+/// Of what is left of a batch, one bulk takes such a part.
+const SHARE: usize = 3;
 
 /// Where documents go, and as which version.
 #[derive(Debug)]
@@ -111,7 +114,7 @@ impl SearchSink {
         Ok((rows, ids))
     }
 
-    /// In parts: while the server works on one, the next is made.
+    /// In parts: while the server works on some, the next is made.
     pub(super) async fn send(
         &self,
         route: &Route<'_>,
@@ -120,21 +123,24 @@ impl SearchSink {
         outcome: &mut Outcome,
     ) -> Result<()> {
         let documents = Documents::new(rows, &self.target, self.mapping()?)?;
-        let parts = parts(rows).into_iter().map(|part| {
+        let mut shipping = FuturesUnordered::new();
+        for part in parts(rows) {
+            if shipping.len() == UNDER_WAY {
+                take(shipping.next().await, outcome)?;
+            }
             let (mut operations, mut rejects) = (Operations::default(), Vec::new());
-            let made = self.add(&documents, rows, ids, part, route, &mut operations, &mut rejects);
-            async move {
-                made?;
+            self.add(&documents, rows, ids, part, route, &mut operations, &mut rejects)?;
+            shipping.push(async move {
                 let mut shipped = self.ship(route, operations, rows).await?;
                 shipped.rejects.extend(rejects);
                 Ok(shipped)
-            }
-        });
-        let mut shipping = futures_util::stream::iter(parts).buffer_unordered(UNDER_WAY);
+            });
+            // It leaves before the next is made, which keeps this thread busy.
+            take(shipping.next().now_or_never().flatten(), outcome)?;
+            tokio::task::yield_now().await;
+        }
         while let Some(shipped) = shipping.next().await {
-            let Shipped { counts, rejects } = shipped?;
-            outcome.counts += counts;
-            outcome.rejects.extend(rejects);
+            take(Some(shipped), outcome)?;
         }
         Ok(())
     }
@@ -266,6 +272,13 @@ impl SearchSink {
     }
 }
 
+fn take(shipped: Option<Result<Shipped>>, outcome: &mut Outcome) -> Result<()> {
+    let Some(Shipped { counts, rejects }) = shipped.transpose()? else { return Ok(()) };
+    outcome.counts += counts;
+    outcome.rejects.extend(rejects);
+    Ok(())
+}
+
 fn parts(rows: &RecordBatch) -> Vec<Range<usize>> {
     let (count, bulks) = (rows.num_rows(), rows.get_array_memory_size().div_ceil(SMALL));
     runs(count, count.div_ceil(bulks.max(1)))
@@ -277,7 +290,7 @@ fn runs(count: usize, small: usize) -> Vec<Range<usize>> {
     let (mut runs, mut start) = (Vec::new(), 0);
     while start < count {
         let left = count - start;
-        let size = (start + small).min(left / (2 * UNDER_WAY)).clamp(small, LARGER * small).min(left);
+        let size = (start + small).min(left / SHARE).clamp(small, LARGER * small).min(left);
         runs.push(start..start + size);
         start += size;
     }
@@ -300,8 +313,8 @@ mod tests {
     fn the_first_and_the_last_bulks_of_a_batch_are_small_and_hold_every_row_once() {
         let sizes: Vec<usize> = runs(10_000, 313).iter().map(Range::len).collect();
         assert_eq!(sizes.iter().sum::<usize>(), 10_000);
-        assert_eq!(sizes[..4], [313, 626, 1252, 1252]);
-        assert!(sizes[sizes.len() - UNDER_WAY..].iter().all(|size| *size <= 313), "{sizes:?}");
+        assert_eq!(sizes[..4], [313, 626, 1252, 2504]);
+        assert!(sizes[sizes.len() - 2..].iter().all(|size| *size <= 313), "{sizes:?}");
         assert!(runs(10_000, 313).windows(2).all(|pair| pair[0].end == pair[1].start));
         assert_eq!(runs(2, 1), [0..1, 1..2]);
         assert_eq!(runs(10, 10).len(), 1, "a small batch is one bulk");
