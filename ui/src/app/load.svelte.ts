@@ -31,13 +31,11 @@ export function oneByOne(ask: () => Promise<void>): () => Promise<void> {
   let current: Promise<void> | null = null;
   let next: Promise<void> | null = null;
   const begin = (): Promise<void> => (current = ask().finally(() => (current = null)));
-  return () => {
-    if (current === null) return begin();
-    return (next ??= current.then(() => {
-      next = null;
-      return begin();
-    }));
+  const after = (): Promise<void> => {
+    next = null;
+    return begin();
   };
+  return () => next ?? (current ? (next = current.then(after, after)) : begin());
 }
 
 /** At most one call in so many milliseconds, the last one always. */
