@@ -18,7 +18,7 @@ use super::{SearchSink, control, indexes, mapping};
 use crate::duplicates;
 use crate::rejects::{keep, reject, without_null_keys};
 
-/// Bulks under way at a time: a server that works on two and waits for its disk with a third has one more to begin with.
+/// Bulks under way at a time: while a server waits for its disk with one, it has others to work on.
 const UNDER_WAY: usize = 4;
 /// Rows that make a small bulk, by the memory they take here. Each bulk is a wait for the server's disk: the fewer, the better.
 const SMALL: usize = 1 << 18;
