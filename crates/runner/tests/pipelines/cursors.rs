@@ -54,11 +54,12 @@ async fn a_late_window_that_its_rows_have_left_is_looked_at_by_its_index(
         stage.db.execute(&touched).await;
         stage.db.execute("vacuum analyze content.film").await;
     };
-    // Sessions tell what they have done when they end.
+    // Sessions tell what they have done when they end, this one within a second unless it is asked to.
     let ended = "select count(*) = 0 from pg_stat_activity where datname = current_database()
                     and backend_type = 'client backend' and application_name <> 'vitrina-test' and pid <> pg_backend_pid()";
     let whole_scans = async || -> i64 {
         until(|| stage.db.value(ended)).await;
+        stage.db.execute("select pg_stat_force_next_flush()").await;
         stage
             .db
             .value("select seq_scan from pg_stat_user_tables where relid = 'content.film'::regclass")
