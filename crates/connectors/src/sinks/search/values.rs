@@ -72,7 +72,9 @@ impl<'a> Cells<'a> {
             DataType::Int64 => Self::Long(array.as_primitive()),
             DataType::Float32 => Self::Float(array.as_primitive()),
             DataType::Float64 => Self::Double(array.as_primitive()),
-            DataType::Utf8 if quoted => return Some(Self::Text(array.as_string(), Text::String)),
+            DataType::Utf8 if quoted && text != Text::Number => {
+                return Some(Self::Text(array.as_string(), Text::String));
+            }
             DataType::Utf8 => Self::Text(array.as_string(), text),
             DataType::Binary => Self::Bytes(array.as_binary()),
             DataType::FixedSizeBinary(16) => Self::Uuid(array.as_fixed_size_binary()),
@@ -86,7 +88,13 @@ impl<'a> Cells<'a> {
         };
         let number = matches!(
             cells,
-            Self::Bool(_) | Self::Short(_) | Self::Int(_) | Self::Long(_) | Self::Float(_) | Self::Double(_)
+            Self::Bool(_)
+                | Self::Short(_)
+                | Self::Int(_)
+                | Self::Long(_)
+                | Self::Float(_)
+                | Self::Double(_)
+                | Self::Text(_, Text::Number)
         );
         Some(if quoted && number { Self::Quoted(Box::new(cells)) } else { cells })
     }
@@ -270,7 +278,9 @@ mod tests {
         let told = written(&digits, numeric, false);
         assert_eq!(told[0].as_deref(), Ok("12345678901234567890.10"));
         assert!(told[1].is_err() && told[2].is_err());
-        assert_eq!(written(&digits, numeric, true)[0].as_deref(), Ok("\"12345678901234567890.10\""));
+        let texts = written(&digits, numeric, true);
+        assert_eq!(texts[0].as_deref(), Ok("\"12345678901234567890.10\""));
+        assert!(texts[1].is_err() && texts[2].is_err(), "no number, however it is written");
         let long: ArrayRef = Arc::new(Int64Array::from(vec![i64::MAX]));
         assert_eq!(
             written(&long, Kind::Scalar(Scalar::Int8), false)[0].as_deref(),
