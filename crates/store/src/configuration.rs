@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sqlx::PgConnection;
-use vitrina_core::{Capture, Event, Pipeline, PipelineId, Target};
+use vitrina_core::{Capture, Event, Pipeline, PipelineId, Target, TargetName};
 
 use crate::access::{Actor, write_audit};
 use crate::pipelines::find;
@@ -154,6 +154,7 @@ async fn edit(tx: &mut PgConnection, after: &Pipeline, version: i64, actor: &Act
         .execute(&mut *tx)
         .await;
     written.map_err(|error| name_taken(error, &after.name))?;
+    leave_target_behind(tx, &before.config, after).await?;
     if fields.iter().any(|field| field == "tasks") {
         sqlx::query("delete from etl.etl_pipeline_tasks where pipeline_id = $1")
             .bind(after.id.0)
@@ -186,9 +187,7 @@ async fn delete(tx: &mut PgConnection, id: PipelineId, version: Option<i64>, act
 /// followers of a change log are known to their source.
 async fn leave_to_forget(tx: &mut PgConnection, pipeline: &Pipeline) -> Result<()> {
     if let Ok(name) = pipeline.effective_target().parse() {
-        let target = target(tx, &name).await?;
-        let payload = serde_json::json!({"pipeline": pipeline.id, "target": target});
-        leave(tx, &forget(payload, target.connection)).await?;
+        leave_target(tx, pipeline.id, &name).await?;
     }
     if pipeline.capture == Capture::Changelog {
         let connection = pipeline.source_connection.clone();
@@ -196,6 +195,24 @@ async fn leave_to_forget(tx: &mut PgConnection, pipeline: &Pipeline) -> Result<(
         let payload = serde_json::json!({"pipeline": pipeline.id, "source": source});
         leave(tx, &forget(payload, connection)).await?;
     }
+    Ok(())
+}
+
+/// The pipeline writes elsewhere from now on: others may have what it had. What it has beside its marts is one for all that
+/// are in a database, and stays.
+async fn leave_target_behind(tx: &mut PgConnection, before: &Pipeline, after: &Pipeline) -> Result<()> {
+    match before.effective_target().parse() {
+        Ok(name @ TargetName::Named { .. }) if before.effective_target() != after.effective_target() => {
+            leave_target(tx, before.id, &name).await
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn leave_target(tx: &mut PgConnection, pipeline: PipelineId, name: &TargetName) -> Result<()> {
+    let target = target(tx, name).await?;
+    let payload = serde_json::json!({"pipeline": pipeline, "target": target});
+    leave(tx, &forget(payload, target.connection)).await?;
     Ok(())
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use reqwest::Method;
 use serde_json::json;
-use vitrina_core::{Result, TargetName};
+use vitrina_core::{Error, Result, TargetName};
 
-use super::control::{Control, Controls};
+use super::control::{Control, Controls, Held};
 use super::indexes::{self, Standing};
 use super::names::Names;
 use super::{Client, index};
@@ -16,28 +16,36 @@ pub(super) async fn forget(left: &Left<'_>) -> Result<()> {
     let client = Client::of(left.connections.get(&left.target.connection)?)?;
     let target: TargetName = left.target.name.parse()?;
     let names = Names::new(index(&target), left.pipeline);
-    let id = match left.target.document.partial {
-        true => format!("{}~{}", names.index, left.pipeline),
-        false => names.index.clone(),
-    };
-    let controls = Controls::new(&client, id);
+    // Of either kind: the target may have been described otherwise when it was written to.
+    let (shared, alone) = (format!("{}~{}", names.index, left.pipeline), names.index.clone());
+    let (shared, alone) = (Controls::new(&client, shared), Controls::new(&client, alone));
     let mut kept = Vec::new();
-    if let Some(held) = controls.read().await?
-        && held.control.pipeline == Some(left.pipeline)
-        && held.control.installation == left.installation
-    {
-        kept.extend(held.control.live.clone());
-        match left.target.document.partial {
-            true => controls.remove().await?,
-            false => {
-                let nobodys = Control { pipeline: None, next: None, previous: None, ..held.control.clone() };
-                controls.replace(&held, &nobodys).await?;
-            }
-        }
+    if let Some(held) = owned(&shared, left).await? {
+        kept.extend(held.control.live);
+        shared.remove().await?;
     }
+    kept.extend(leave(&alone, left).await?);
     remove_markers(&client, &names).await?;
     close_doors(&client, &names).await?;
     remove_indexes(&client, &names, &kept).await
+}
+
+/// The control document, where it is this pipeline's.
+async fn owned(controls: &Controls, left: &Left<'_>) -> Result<Option<Held>> {
+    let held = controls.read().await?;
+    Ok(held.filter(|Held { control, .. }| {
+        control.pipeline == Some(left.pipeline) && control.installation == left.installation
+    }))
+}
+
+/// It is nobody's from now on; answers the index that readers see.
+async fn leave(controls: &Controls, left: &Left<'_>) -> Result<Option<String>> {
+    let Some(held) = owned(controls, left).await? else { return Ok(None) };
+    let nobodys = Control { pipeline: None, next: None, previous: None, ..held.control.clone() };
+    match controls.replace(&held, &nobodys).await? {
+        Some(held) => Ok(held.control.live),
+        None => Err(Error::retry("sink.contended", "somebody else has changed who owns the index")),
+    }
 }
 
 async fn close_doors(client: &Arc<Client>, names: &Names) -> Result<()> {
