@@ -3,7 +3,7 @@
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 
-use crate::{Batch, Checkpoint, Commit, Error, Lease, Position, Result, RunId, State, Written};
+use crate::{Batch, Commit, Error, Lease, Position, Result, RunId, State, Written};
 
 /// Where rows come from. The executor calls `begin` once, then `read` with the position of the batch
 /// before; a batch that ends the pass is the last one, and so is `None`. An error leaves the position
@@ -79,9 +79,9 @@ pub trait Sink: Send {
     /// lost: the next `seal` tells.
     async fn write(&mut self, batch: &Batch, commit: &Commit) -> Result<Written>;
 
-    /// Has readers see what they saw before the last load, and answers the checkpoint that belongs to it.
+    /// Has readers see what they saw before the last load, and the meta-store the checkpoint that belongs to it.
     /// The same run may ask again, where its answer was lost.
-    async fn roll_back(&mut self, _: RunId, _: &State) -> Result<Checkpoint> {
+    async fn roll_back(&mut self, _: RunId, _: &State) -> Result<()> {
         Err(Error::fix("sink.no_rollback", "only an index keeps what was there before its last load"))
     }
 

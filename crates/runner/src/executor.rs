@@ -13,8 +13,8 @@ use tracing::Instrument;
 use uuid::Uuid;
 use vitrina_connectors::{sinks, sources, transforms};
 use vitrina_core::{
-    Backfill, Code, Commit, Counts, Decision, Error, Ledger, Pipeline, Remedy, Result, Resumption, Sink,
-    State, Violation, Written,
+    Backfill, Code, Commit, Counts, Decision, Error, Pipeline, Remedy, Result, Resumption, Sink, State,
+    Violation, Written,
 };
 use vitrina_store::{Claim, Store};
 
@@ -203,9 +203,7 @@ impl Executor {
     async fn roll_back(&self, claim: &Claim) -> Result<End> {
         let sinks::Opened { mut sink, .. } = self.open_sink(claim, None).await?;
         let state = self.seal(claim, sink.as_mut()).await?;
-        let checkpoint = sink.roll_back(claim.run, &state).await?;
-        let version = state.version + 1;
-        self.store.adopt(&claim.lease, &State { checkpoint, version }).await?;
+        sink.roll_back(claim.run, &state).await?;
         tracing::info!("readers see what they saw before the last load");
         sink.close().await.ok();
         Ok(End::Data)

@@ -501,6 +501,8 @@ export const en = {
   'effect.decision': 'The next incremental run asks what becomes of the checkpoint: keep or reset.',
   'effect.rebuild':
     'The index is built anew: the next full run loads one beside it and swaps it in. An incremental run asks first.',
+  'effect.fields':
+    'The next run adds fields that are new. Those that are there stay as they are until the index is deleted and all its pipelines load it again.',
   'effect.left': 'The target before is written to no more, and stays as it is.',
   'moved.title': 'Somebody has changed it meanwhile',
   'moved.about':

@@ -75,7 +75,7 @@ pub(crate) struct PlannedChange {
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Effect {
-    /// `index.rebuild`, `checkpoint.decision`, `target.left` or `history.gone`.
+    /// `index.rebuild`, `index.fields`, `checkpoint.decision`, `target.left` or `history.gone`.
     #[schema(example = "checkpoint.decision")]
     pub(crate) code: &'static str,
     pub(crate) detail: String,

@@ -262,6 +262,12 @@ fn target_effects(before: &TargetRecord, after: &Target) -> Vec<Effect> {
         let DocumentRules { rename, omit, partial, .. } = target.document.clone();
         (target.mapping.clone(), target.settings.clone(), rename, omit, partial)
     };
+    if shape(&before.target) != shape(after) && after.document.partial {
+        let kept = format!(
+            "the next run of {pipelines} adds fields that are new; those that are there stay as they are until the index is deleted and all its pipelines load it again"
+        );
+        return vec![Effect::new("index.fields", kept)];
+    }
     if shape(&before.target) != shape(after) {
         let rebuild = format!(
             "the index is rebuilt: the next full run of {pipelines} loads a new one and swaps it in; an incremental run asks first"

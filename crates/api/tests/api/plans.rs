@@ -159,6 +159,10 @@ async fn a_changed_mapping_is_planned_as_a_rebuild_of_its_index() {
     let effects = plan["changes"][0]["effects"].to_string();
     assert!(effects.contains("the index is rebuilt") && effects.contains("films"), "{plan}");
     assert_eq!(plan["changes"][0]["effects"][0]["code"], "index.rebuild");
+    files["targets"][0]["document"] = json!({"partial": true});
+    let plan = app.plan(&files).await;
+    assert_eq!(plan["changes"][0]["effects"][0]["code"], "index.fields", "one of several cannot rebuild it");
+    files["targets"][0].as_object_mut().unwrap().remove("document");
     app.settle(&files).await;
     files["targets"][0]["document"] = json!({"take_over": true});
     let plan = app.plan(&files).await;

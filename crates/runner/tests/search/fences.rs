@@ -1,7 +1,8 @@
 //! Owners that were taken over: whatever they still send or wake up to do changes nothing.
 
 use serde_json::{Value, json};
-use vitrina_core::{PipelineId, Status};
+use vitrina_core::{Pipeline, PipelineId, Status};
+use vitrina_store::{Actor, Change, PipelineRef};
 use vitrina_testbed::{Fault, FaultProxy, Gate, SearchServer};
 
 use crate::shelf::Shelf;
@@ -218,6 +219,56 @@ async fn the_first_pass_of_an_incremental_pipeline_leaves_no_documents_of_the_on
         shelf.assert_true().await;
         assert_eq!(shelf.documents().await.len(), 9);
     }
+}
+
+#[tokio::test]
+async fn a_pipeline_that_is_sent_elsewhere_leaves_its_index_to_others() {
+    let server = SearchServer::opensearch().await;
+    let shelf = Shelf::new(&server, 5).await;
+    let first = shelf.full(10).await;
+    shelf.succeed(first).await;
+    let record = shelf.stage.store.pipeline(&PipelineRef::Id(first)).await.unwrap();
+    let after = Pipeline { target_table: "analytics.film".to_owned(), ..record.config };
+    let actor = Actor { name: "tester".to_owned(), request_id: "1".to_owned() };
+    let change = Change::EditPipeline { after, version: record.version };
+    shelf.stage.store.configure(&[change], &actor).await.unwrap();
+    let mut wakeups = shelf.stage.store.wakeups().await.unwrap();
+    let (_runner, _stop) = shelf.stage.start(shelf.settings("tester"));
+    let status = "select status from etl.etl_requests where kind = 'forget'";
+    while shelf.stage.db.value::<String>(status).await != "DONE" {
+        wakeups.next().await;
+    }
+    let second = shelf.pipeline(json!({"name": "second"})).await;
+    shelf.stage.request(second).await;
+    shelf.stage.reaches(second, Status::Idle).await;
+    shelf.assert_true().await;
+}
+
+#[tokio::test]
+async fn of_two_that_come_for_an_index_without_an_owner_one_gets_it_and_the_other_is_told() {
+    let server = SearchServer::elasticsearch().await;
+    let proxy = FaultProxy::before(&server).await;
+    let shelf = Shelf::new(&server, 5).await.at(proxy.url());
+    let first = shelf.full(10).await;
+    shelf.succeed(first).await;
+    forget(&shelf, first).await;
+    shelf.stage.db.execute(&format!("delete from etl.etl_pipelines where id = '{first}'")).await;
+    let slow = shelf.pipeline(json!({"name": "slow"})).await;
+    let gate = Gate::new();
+    proxy.play(1, "PUT /vitrina-control", Fault::Hold(gate.clone()));
+    let (_runner, _stop) = shelf.stage.start(shelf.settings("slow"));
+    let run = shelf.stage.request(slow).await;
+    gate.arrived().await;
+    let fast = shelf.pipeline(json!({"name": "fast"})).await;
+    shelf.stage.request(fast).await;
+    shelf.stage.reaches(fast, Status::Idle).await;
+    gate.open();
+    shelf.stage.reaches(slow, Status::Failed).await;
+    let run = shelf.stage.run_record(run).await;
+    assert_eq!(run.error_code.as_deref(), Some("sink.owned"), "{:?}", run.error);
+    let attempts = format!("select count(*) from etl.etl_attempts where pipeline_id = '{slow}'");
+    assert_eq!(shelf.stage.db.value::<i64>(&attempts).await, 1, "at once, not when its lease has run out");
+    shelf.assert_true().await;
 }
 
 #[tokio::test]

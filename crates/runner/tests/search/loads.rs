@@ -151,6 +151,67 @@ async fn an_index_that_has_the_name_already_is_replaced_with_consent_only() {
 }
 
 #[tokio::test]
+async fn an_index_that_comes_to_be_while_a_load_goes_on_is_not_replaced_without_consent() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::new(&server, 10).await.at(proxy.url());
+        let id = shelf.full(10).await;
+        let gate = Gate::new();
+        proxy.play(1, "_bulk", Fault::HoldReply(gate.clone()));
+        let (_runner, _stop) = shelf.stage.start(shelf.settings("first"));
+        let run = shelf.stage.request(id).await;
+        gate.arrived().await;
+        shelf.server().call("PUT", &format!("{}/_doc/mine", shelf.index), json!({"mine": true})).await;
+        gate.open();
+        shelf.stage.reaches(id, Status::Failed).await;
+        let run = shelf.stage.run_record(run).await;
+        assert_eq!(run.error_code.as_deref(), Some("sink.name_taken"), "{:?}", run.error);
+        assert!(shelf.server().document(&shelf.index, "mine").await.is_some());
+        shelf.server().call("DELETE", &shelf.index, Value::Null).await;
+        shelf.stage.request(id).await;
+        shelf.stage.reaches(id, Status::Idle).await;
+        shelf.assert_true().await;
+    }
+}
+
+/// What a disk has lost, say.
+#[tokio::test]
+async fn a_load_that_lacks_what_was_sent_is_not_shown_to_readers() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::new(&server, 20).await.at(proxy.url());
+        let id = shelf.full(10).await;
+        let gate = Gate::new();
+        proxy.play(1, "_bulk", Fault::Pass);
+        proxy.play(1, "_bulk", Fault::HoldReply(gate.clone()));
+        let (_runner, _stop) = shelf.stage.start(shelf.settings("first"));
+        let run = shelf.stage.request(id).await;
+        gate.arrived().await;
+        let load = shelf.indexes.list().await.remove(0);
+        shelf.server().call("DELETE", &format!("{load}/_doc/3"), Value::Null).await;
+        gate.open();
+        shelf.stage.reaches(id, Status::Failed).await;
+        let run = shelf.stage.run_record(run).await;
+        assert_eq!(run.error_code.as_deref(), Some("sink.staging_lost"), "{:?}", run.error);
+        assert_eq!(shelf.behind().await, Vec::<String>::new());
+        shelf.stage.request(id).await;
+        shelf.stage.reaches(id, Status::Idle).await;
+        shelf.assert_true().await;
+    }
+}
+
+#[tokio::test]
+async fn deleted_documents_are_remembered_for_a_day() {
+    let server = SearchServer::opensearch().await;
+    let shelf = Shelf::new(&server, 5).await;
+    let id = shelf.full(10).await;
+    shelf.succeed(id).await;
+    let index = shelf.behind().await.remove(0);
+    let settings = shelf.server().get(&format!("{index}/_settings")).await;
+    assert_eq!(settings[&index]["settings"]["index"]["gc_deletes"], "24h", "{settings}");
+}
+
+#[tokio::test]
 async fn a_source_without_any_rows_never_empties_the_index() {
     let server = SearchServer::opensearch().await;
     let shelf = Shelf::new(&server, 10).await;

@@ -24,6 +24,7 @@ mod reconciles;
 mod refusals;
 mod rollbacks;
 mod rows;
+mod shared;
 mod shelf;
 mod storms;
 mod stress;

@@ -2,7 +2,8 @@
 
 use rstest::rstest;
 use serde_json::{Value, json};
-use vitrina_core::{RunStatus, Status};
+use vitrina_core::{Decision, OnActive, RunStatus, Status};
+use vitrina_store::RunRequest;
 use vitrina_testbed::{Distribution, Fault, FaultProxy, SearchServer};
 
 use crate::shelf::Shelf;
@@ -83,6 +84,67 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_versions() {
         proxy.play(1, "_bulk", Fault::Duplicate);
         shelf.succeed(id).await;
         shelf.assert_true().await;
+        let query = json!({"size": 100, "seq_no_primary_term": true});
+        let found = shelf.server().search(&shelf.index, query).await;
+        let numbers =
+            found["hits"]["hits"].as_array().unwrap().iter().map(|hit| hit["_seq_no"].as_i64().unwrap());
+        assert_eq!(numbers.max(), Some(19), "each document was written once");
+    }
+}
+
+/// One the servers themselves would refuse row by row.
+#[tokio::test]
+async fn a_bulk_that_is_refused_as_a_whole_is_halved_until_its_culprit_is_found() {
+    for server in SearchServer::both().await {
+        let (shelf, proxy) = shelf_behind_a_proxy(&server, 20).await;
+        let id = shelf.pipeline(json!({"reject_limit": 1})).await;
+        let whole =
+            json!({"error": {"type": "illegal_argument_exception", "reason": "malformed"}, "status": 400});
+        // The whole, its first half, the first half of that, and so on down to a single row.
+        proxy.play(5, "_bulk", Fault::Answer(400, whole));
+        let run = shelf.succeed(id).await;
+        assert_eq!((run.rows_written, run.rows_rejected), (19, 1), "{:?}", shelf.stage.rejects().await);
+        assert_eq!(shelf.documents().await.len(), 19);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_stays_busy_gives_the_pipeline_back_whatever_it_was_asked() {
+    for server in SearchServer::both().await {
+        let (shelf, proxy) = shelf_behind_a_proxy(&server, 5).await;
+        let id = shelf.incremental(10).await;
+        shelf.succeed(id).await;
+        let full =
+            json!({"error": {"type": "circuit_breaking_exception", "reason": "too much"}, "status": 429});
+        proxy.play(5, "GET /vitrina-control", Fault::Answer(429, full));
+        let (code, message) = shelf.given_back(id).await;
+        assert_eq!(code, "sink.unavailable", "{message}");
+        shelf.hurry().await;
+        shelf.work_off("again").await;
+        assert_eq!(shelf.stage.status(id).await, Status::Idle);
+    }
+}
+
+/// Of a row that gets no id at all nothing tells whose document it is but its key.
+#[tokio::test]
+async fn a_row_that_is_refused_in_a_first_pass_keeps_the_document_it_had() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::new(&server, 5).await;
+        shelf.stage.db.execute("alter table content.film add shape int[] not null default '{1,2}'").await;
+        let query = "select id, title, shape, modified from content.film where title <> 'hidden'";
+        let id = shelf
+            .pipeline(json!({"source_query": query, "mode": "incremental", "incremental_key": "modified",
+                "incremental_id_key": "id", "reject_limit": 1}))
+            .await;
+        shelf.succeed(id).await;
+        shelf.stage.db.execute("update content.film set shape = '{{1,2},{3,4}}', title = 'New', modified = now() where id = 3").await;
+        let anew = RunRequest { checkpoint: Some(Decision::Reset), ..RunRequest::default() };
+        let run = shelf.stage.store.request_run(id, OnActive::Reject, &anew).await.unwrap().run.unwrap();
+        shelf.work_off("tester").await;
+        let run = shelf.stage.run_record(run).await;
+        assert_eq!((run.status, run.rows_rejected), (RunStatus::Success, 1), "{:?}", run.error);
+        let documents = shelf.documents().await;
+        assert_eq!((documents.len(), &documents["3"]["title"]), (5, &json!("Film 3")));
     }
 }
 

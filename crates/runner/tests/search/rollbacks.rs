@@ -1,9 +1,9 @@
 //! Back to the index that readers saw before the last load.
 
 use serde_json::json;
-use vitrina_core::{Mode, OnActive, PipelineId, RunStatus};
+use vitrina_core::{Event, Mode, OnActive, PipelineId, RunStatus, Status};
 use vitrina_store::{RunRecord, RunRequest};
-use vitrina_testbed::{Fault, FaultProxy, SearchServer};
+use vitrina_testbed::{Fault, FaultProxy, Gate, SearchServer};
 
 use crate::shelf::Shelf;
 
@@ -64,6 +64,63 @@ async fn an_incremental_pipeline_goes_on_from_where_the_older_index_had_come() {
         shelf.succeed(id).await;
         shelf.assert_true().await;
         assert_eq!(shelf.behind().await, first, "it goes on in the older index");
+    }
+}
+
+/// Whose readers have gone back, and whose runner has ended before it could say so.
+async fn interrupted(proxy: &FaultProxy, shelf: &Shelf) -> (PipelineId, Vec<String>) {
+    let id = shelf.incremental(100).await;
+    shelf.succeed(id).await;
+    let first = shelf.behind().await;
+    shelf.stage.request_mode(id, Mode::Full).await;
+    shelf.work_off("tester").await;
+    let change = "update content.film set title = 'New', modified = date_trunc('second', now()) where id = 3";
+    shelf.stage.db.execute(change).await;
+    shelf.succeed(id).await;
+    let gate = Gate::new();
+    proxy.play(1, "POST /_aliases", Fault::HoldReply(gate.clone()));
+    let (mut runner, _stop) = shelf.stage.start(shelf.settings("first"));
+    let request = RunRequest { rollback: true, ..RunRequest::default() };
+    shelf.stage.store.request_run(id, OnActive::Reject, &request).await.unwrap();
+    gate.arrived().await;
+    runner.shutdown().await;
+    assert_eq!(shelf.behind().await, first);
+    (id, first)
+}
+
+#[tokio::test]
+async fn a_rollback_that_is_cancelled_halfway_loses_no_change() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::new(&server, 10).await.at(proxy.url());
+        let (id, first) = interrupted(&proxy, &shelf).await;
+        shelf.stage.change(id, Event::Cancel).await;
+        shelf.stage.expire_leases().await;
+        shelf.work_off("second").await;
+        shelf.succeed(id).await;
+        assert_eq!(shelf.behind().await, first);
+        shelf.assert_true().await;
+    }
+}
+
+#[tokio::test]
+async fn a_rollback_that_is_paused_and_resumed_goes_back_once() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::new(&server, 10).await.at(proxy.url());
+        let (id, first) = interrupted(&proxy, &shelf).await;
+        shelf.stage.change(id, Event::Pause).await;
+        shelf.stage.expire_leases().await;
+        shelf.work_off("second").await;
+        assert_eq!(shelf.stage.status(id).await, Status::Paused);
+        let run = shelf.succeed(id).await;
+        assert!(run.rollback, "it goes on with what it was");
+        assert_eq!(shelf.behind().await, first);
+        shelf.succeed(id).await;
+        shelf.assert_true().await;
+        let run = roll_back(&shelf, id).await;
+        assert_eq!(run.status, RunStatus::Success, "{:?}", run.error);
+        assert_ne!(shelf.behind().await, first, "and forth again, when somebody asks for it");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Incremental runs: documents by their versions, deletes, change keys, partial documents.
 
 use serde_json::{Value, json};
-use vitrina_core::{Mode, OnActive};
+use vitrina_core::{Decision, Mode, OnActive};
 use vitrina_store::{Error as StoreError, RunRequest};
 use vitrina_testbed::SearchServer;
 
@@ -150,6 +150,42 @@ async fn a_changed_mapping_asks_and_a_full_run_rebuilds_the_index() {
         .await;
     shelf.succeed(id).await;
     shelf.assert_true().await;
+}
+
+#[tokio::test]
+async fn a_column_that_the_index_was_not_made_for_is_told_before_anything_is_written() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::new(&server, 5).await;
+        let id = shelf.incremental(10).await;
+        shelf.succeed(id).await;
+        shelf.stage.db.execute("alter table content.film add year int; update content.film set year = 1977, modified = now() where id = 2").await;
+        shelf.stage.db.execute("update etl.etl_pipelines set source_query = 'select id, title, rating, year, modified from content.film'").await;
+        let keep = RunRequest { checkpoint: Some(Decision::Keep), ..RunRequest::default() };
+        let run = shelf.stage.store.request_run(id, OnActive::Reject, &keep).await.unwrap().run.unwrap();
+        shelf.work_off("tester").await;
+        let run = shelf.stage.run_record(run).await;
+        assert_eq!(run.error_code.as_deref(), Some("sink.index_outdated"), "{:?}", run.error);
+        assert!(run.error.unwrap().contains("no field for: year"));
+        assert_eq!(shelf.stage.rejects().await, []);
+        shelf.stage.request_mode(id, Mode::Full).await;
+        shelf.work_off("tester").await;
+        assert_eq!(shelf.documents().await["2"]["year"], json!(1977));
+    }
+}
+
+#[tokio::test]
+async fn single_rows_are_not_shown_to_readers_as_an_index() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::new(&server, 5).await;
+        let id = shelf.incremental(10).await;
+        let run = shelf.stage.request_keys(id, json!([["2"]])).await;
+        shelf.work_off("tester").await;
+        let run = shelf.stage.run_record(run).await;
+        assert_eq!(run.error_code.as_deref(), Some("sink.no_index"), "{:?}", run.error);
+        assert_eq!(shelf.behind().await, Vec::<String>::new());
+        shelf.succeed(id).await;
+        shelf.assert_true().await;
+    }
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use vitrina_core::{Error, Remedy, Result};
 
-use super::client::{Client, Packed};
+use super::client::{Client, Packed, given_up};
 use super::fault::{Fault, Judgement};
 use super::operations::{Action, Operations};
 
@@ -25,13 +25,14 @@ const WORTH_COMPRESSING: usize = 16 << 10;
 /// Waits before what was refused for now is sent again; progress starts them anew.
 const WAITS: [u64; 11] = [50, 100, 200, 400, 800, 1600, 3000, 5000, 8000, 12_000, 20_000];
 /// Only what is looked at; the answer to a bulk may else be as long as the bulk.
-const ANSWER: &str = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.type,items.delete._index";
+const ANSWER: &str = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.type,items.delete._index,items.update.result";
 
 /// What became of operations.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     pub(super) created: u64,
     pub(super) updated: u64,
+    /// Documents, or of those that others write to as well, all that is this pipeline's.
     pub(super) deleted: u64,
     /// Rows that the index refuses.
     pub(super) refused: Vec<(usize, Fault)>,
@@ -76,6 +77,8 @@ struct Done {
     /// Told of deletes.
     #[serde(rename = "_index")]
     index: Option<String>,
+    /// Told of updates.
+    result: Option<String>,
     error: Option<Fault>,
 }
 
@@ -258,6 +261,10 @@ impl Part<'_> {
                     }
                     (Action::Delete, 404) => {}
                     (Action::Delete, _) => sent.deleted += 1,
+                    // No row stands behind it: fields of one that has vanished, unless they were gone already.
+                    (Action::Update, _) if operation.row.is_none() => {
+                        sent.deleted += u64::from(done.result.as_deref() != Some("noop"));
+                    }
                     (_, 201) => sent.created += 1,
                     _ => sent.updated += 1,
                 }
@@ -279,14 +286,6 @@ impl Part<'_> {
             }
         }
         Ok(again)
-    }
-}
-
-/// It may pass, and not soon: the pipeline is given back meanwhile.
-fn given_up(lost: Error) -> Error {
-    match lost.remedy {
-        Remedy::Retry => Error::release("sink.unavailable", lost.to_string()),
-        _ => lost,
     }
 }
 

@@ -1,16 +1,11 @@
 //! A checksum in every document, by which an index is compared with its source without its documents being read: a bucket
 //! of ids and the two halves of a hash, which the server can add up. Sums of whole ones would not be exact.
 
-use std::collections::HashMap;
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use twox_hash::XxHash3_64;
-use vitrina_core::{Result, Target};
-
-use super::client::Client;
-use super::control::encoded;
+use vitrina_core::Target;
 
 /// Where documents carry it.
 pub(super) const FIELD: &str = "_vitrina";
@@ -59,46 +54,9 @@ pub(super) fn mapped(mut mapping: Value) -> Value {
     mapping
 }
 
-/// Whether documents of the indexes behind a name carry it. No index gains or loses it: it is asked for once, not once a run.
-#[derive(Debug, Default)]
-pub(super) struct Known(Mutex<HashMap<String, (String, bool)>>);
-
-impl Known {
-    fn of(&self, name: &str, index: &str) -> Option<bool> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(name).filter(|(known, _)| known == index).map(|(_, carried)| *carried)
-    }
-
-    fn note(&self, name: &str, index: &str, carried: bool) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(name.to_owned(), (index.to_owned(), carried));
-    }
-}
-
-/// Do the documents of this index, which stands or will stand behind the name, carry it?
-pub(super) async fn is_carried_behind(client: &Client, name: &str, index: &str) -> Result<bool> {
-    if let Some(carried) = client.known.of(name, index) {
-        return Ok(carried);
-    }
-    let carried = said(client, index).await?;
-    if let Some(carried) = carried {
-        client.known.note(name, index, carried);
-    }
-    Ok(carried.unwrap_or(false))
-}
-
-/// Do the documents of this index carry it, in the form of this release?
-pub(super) async fn is_carried(client: &Client, index: &str) -> Result<bool> {
-    Ok(said(client, index).await?.unwrap_or(false))
-}
-
-/// What its mapping says of that; `None` where there is no index.
-async fn said(client: &Client, index: &str) -> Result<Option<bool>> {
-    let found: Option<Value> = client.find(&format!("{}/_mapping", encoded(index))).await?;
-    let indexes = found.as_ref().and_then(Value::as_object).into_iter().flatten();
-    let form = |told: &Value| told.pointer("/mappings/_meta/vitrina/checksum").and_then(Value::as_u64);
-    let forms: Vec<Option<u64>> = indexes.map(|(_, told)| form(told)).collect();
-    Ok((!forms.is_empty()).then(|| forms.iter().all(|form| *form == Some(FORM))))
+/// Do the documents of an index with this mapping carry it, in the form of this release?
+pub(super) fn is_mapped(mapping: &Value) -> bool {
+    mapping.pointer("/_meta/vitrina/checksum").and_then(Value::as_u64) == Some(FORM)
 }
 
 #[cfg(test)]

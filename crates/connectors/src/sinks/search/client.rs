@@ -16,9 +16,9 @@ use serde_json::Value;
 use vitrina_core::{Error, Remedy, Result};
 
 use super::address::{Address, api_key};
-use super::checksum::Known;
 use super::fault::{self, Fault};
 use super::lost;
+use super::made::Known;
 use crate::Connection;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -145,9 +145,12 @@ impl Client {
                 Ok(reply) => reply.fault().is_some_and(|fault| fault.passes()),
                 Err(error) => error.remedy == Remedy::Release,
             };
-            match waits.next().filter(|_| passing) {
-                Some(wait) => tokio::time::sleep(wait).await,
-                None => return answer,
+            match waits.next() {
+                Some(wait) if passing => tokio::time::sleep(wait).await,
+                None if passing => {
+                    return Err(given_up(answer.map_or_else(|lost| lost, |reply| self.explain(&reply))));
+                }
+                _ => return answer,
             }
         }
     }
@@ -281,6 +284,14 @@ impl Reply {
     /// A proxy that knows no such path must not be taken for a server without such an index. HEAD has no body.
     fn is_foreign(&self) -> bool {
         self.status == StatusCode::NOT_FOUND && self.body.first().is_some_and(|byte| *byte != b'{')
+    }
+}
+
+/// It may pass, and not soon: the pipeline is given back meanwhile.
+pub(super) fn given_up(lost: Error) -> Error {
+    match lost.remedy {
+        Remedy::Retry => Error::release("sink.unavailable", lost.to_string()),
+        _ => lost,
     }
 }
 

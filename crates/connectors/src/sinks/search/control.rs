@@ -45,6 +45,9 @@ pub(super) struct Control {
 pub(super) struct Back {
     pub(super) run: RunId,
     pub(super) to: Previous,
+    /// It is under way: a run that goes on with it may be another one.
+    #[serde(default)]
+    pub(super) open: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use vitrina_core::{Error, Lease, Result};
 
 use super::client::Client;
-use super::control::{Control, Controls, Held, encoded};
+use super::control::{Back, Control, Controls, Held, encoded};
 use super::indexes::{self, Standing};
 use super::names::Names;
 
@@ -44,13 +44,14 @@ impl Fence {
         Ok(())
     }
 
-    /// From here on requests may be on their way that nobody waits for.
-    pub(super) async fn begin_writing(&mut self) -> Result<()> {
+    /// From here on requests may be on their way that nobody waits for. `back`: what is known of going back, which whoever
+    /// writes makes a thing of the past.
+    pub(super) async fn begin_writing(&mut self, back: Option<Back>) -> Result<()> {
         let token = Some(self.lease.token);
         if self.held.control.writer == token {
             return Ok(());
         }
-        self.replace(Control { writer: token, ..self.held.control.clone() }).await
+        self.replace(Control { writer: token, back, ..self.held.control.clone() }).await
     }
 
     /// All that was sent has been answered.

@@ -92,13 +92,16 @@ impl SearchSink {
         if !ids.is_empty() {
             self.send_load(&route, &rows, &ids, outcome).await?;
         }
-        load.rows += outcome.counts.written();
-        self.unload(&route, batch, &rows, &ids, outcome).await?;
         outcome.closed = self.refused.closed_in_load(load.id, batch, &self.key, outcome)?;
+        let unloaded = self.unload(&route, batch, &rows, &ids, outcome).await?;
+        load.rows = match self.tells_every_row(batch) {
+            true => load.rows + outcome.counts.written(),
+            false => (load.rows + outcome.counts.inserted).saturating_sub(unloaded),
+        };
         self.hold_rejects(commit, outcome).await?;
         if batch.ends_pass() {
-            let counted = matches!(batch.scope, Scope::Load { .. });
-            self.finish_load(load, counted, &route, commit, outcome).await?;
+            let exact = self.tells_every_row(batch);
+            self.finish_load(load, exact, &route, commit, outcome).await?;
         }
         let to = batch.to.clone().ok_or_else(|| Error::bug("sink.load", "a load leads nowhere"))?;
         let mut checkpoint = commit.from.advance(commit.run, to, 0, None);
@@ -148,7 +151,15 @@ impl SearchSink {
         Ok(())
     }
 
-    /// A row that came in this pass already may have left the query since.
+    /// Every row comes once. A pass by cursor brings one as often as it changes meanwhile, and a transform a key as often as
+    /// it likes: of these only what they have made is counted, and a document that was there already may be one whose
+    /// batch was never entered.
+    fn tells_every_row(&self, batch: &Batch) -> bool {
+        matches!(batch.scope, Scope::Load { .. }) && !self.repeats_keys
+    }
+
+    /// A row that came in this pass already may have left the query since. Answers how many have; one that is refused now
+    /// has not.
     async fn unload(
         &self,
         route: &Route<'_>,
@@ -156,14 +167,15 @@ impl SearchSink {
         rows: &RecordBatch,
         ids: &[String],
         outcome: &mut Outcome,
-    ) -> Result<()> {
-        let Scope::Keys(scope) = &batch.scope else { return Ok(()) };
+    ) -> Result<u64> {
+        let Scope::Keys(scope) = &batch.scope else { return Ok(0) };
         let mut gone = self.in_scope(scope, &batch.rows.schema(), route.index).await?;
-        let spared: HashSet<&String> = ids.iter().collect();
+        let refused = self.spared_ids(outcome);
+        let spared: HashSet<&String> = ids.iter().chain(&refused).collect();
         gone.retain(|id| !spared.contains(id));
         let shipped = self.ship(route, self.deletes(gone, route.version)?, rows).await?;
         outcome.counts.bytes += shipped.counts.bytes;
-        Ok(())
+        Ok(shipped.counts.deleted)
     }
 
     /// Where several pipelines write to an index none of them can exchange it: the load goes into it as it is.
@@ -217,7 +229,7 @@ impl SearchSink {
     async fn finish_load(
         &mut self,
         load: Load,
-        counted: bool,
+        exact: bool,
         route: &Route<'_>,
         commit: &Commit,
         outcome: &mut Outcome,
@@ -237,11 +249,10 @@ impl SearchSink {
         );
         refreshed.and(settled.map(drop))?;
         let found = indexes::count(&self.client, index).await?;
-        // A pass by cursor brings a row as often as it changes meanwhile.
-        if counted && found > load.rows + kept {
+        if exact && found > load.rows + kept {
             return Err(self.begin_anew(load, found - kept, commit).await);
         }
-        self.require_all(load, counted, found - kept.min(found))?;
+        require_all(load, found - kept.min(found))?;
         if found == 0 {
             self.refuse_to_empty().await?;
         }
@@ -270,15 +281,6 @@ impl SearchSink {
             Ok(_) => Error::retry("sink.load_mixed", message),
             Err(error) => error,
         }
-    }
-
-    /// What the index holds must be what was sent: less would be a loss that readers see.
-    fn require_all(&self, load: Load, counted: bool, found: u64) -> Result<()> {
-        let repeats = self.repeats_keys || !counted;
-        if found == load.rows || (repeats && found < load.rows && found > 0) {
-            return Ok(());
-        }
-        Err(lost(&format!("the index of this load holds {found} documents, and {} were sent", load.rows)))
     }
 
     /// Whatever has the name: nobody's documents are exchanged for nothing.
@@ -351,11 +353,15 @@ impl SearchSink {
     pub(super) async fn exchange(&mut self, index: &str, older: &[String]) -> Result<()> {
         let name = self.names.index.clone();
         let control = self.fence()?.held.control.clone();
-        let door = self.names.door(control.token);
+        let (door, take_over) = (self.names.door(control.token), self.target.document.take_over);
         let fence = self.fence_mut()?;
         fence.replace(Control { next: Some(index.to_owned()), ..control }).await?;
         fence.sweep().await?;
         let standing = Standing::look(&fence.client, &fence.names).await?;
+        // It may have come to be while the load went on.
+        if standing.is_foreign(&fence.names) && !take_over {
+            return Err(name_taken(&fence.names, &standing));
+        }
         let mut actions: Vec<Value> = Vec::new();
         if standing.concrete {
             actions.push(json!({"remove_index": {"index": name}}));
@@ -424,11 +430,19 @@ impl SearchSink {
     }
 }
 
+/// The index must hold all that was sent: less would be a loss that readers see.
+fn require_all(load: Load, found: u64) -> Result<()> {
+    if found >= load.rows {
+        return Ok(());
+    }
+    Err(lost(&format!("the index of this load holds {found} documents, and {} were sent", load.rows)))
+}
+
 pub(super) fn name_taken(names: &Names, standing: &Standing) -> Error {
     let what = if standing.concrete { "an index" } else { "an alias" };
     let message = format!("{what} named {} is there already, and not made by Vitrina", names.index);
     Error::fix("sink.name_taken", message).hint(
-        "nothing was written; write to another name, or allow the next load to replace it (document: {take_over: true})",
+        "it was left as it is; write to another name, or allow the next load to replace it (document: {take_over: true})",
     )
 }
 

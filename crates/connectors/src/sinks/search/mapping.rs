@@ -59,6 +59,24 @@ pub(super) fn type_of<'a>(mapping: &'a Value, field: &str) -> Option<&'a str> {
     type_of(properties.get(object)?, rest)
 }
 
+/// The type of a field by which documents can be found; `None` where the mapping has the server search for something else
+/// than what is in them.
+pub(super) fn searched_type<'a>(mapping: &'a Value, field: &str) -> Option<&'a str> {
+    const OTHERWISE: [&str; 4] = ["normalizer", "ignore_above", "null_value", "ignore_malformed"];
+    let properties = mapping.get("properties")?;
+    if let Some(found) = properties.get(field) {
+        let searched = found.get("index").is_none_or(|index| *index != json!(false));
+        let as_is = OTHERWISE.iter().all(|option| found.get(option).is_none());
+        return found.get("type").and_then(Value::as_str).filter(|_| searched && as_is);
+    }
+    let (object, rest) = field.split_once('.')?;
+    let object = properties.get(object)?;
+    // What is nested is no part of its document to a search.
+    let plain = object.get("type").is_none_or(|name| *name == json!("object"));
+    let enabled = object.get("enabled").is_none_or(|enabled| *enabled != json!(false));
+    searched_type(object, rest).filter(|_| plain && enabled)
+}
+
 /// Types whose values are text in JSON, whatever they were in the row.
 pub(super) fn is_text(name: &str) -> bool {
     matches!(
@@ -227,6 +245,32 @@ mod tests {
         );
         target.document.partial = true;
         check_columns(&target, &mapping, &schema()).unwrap();
+    }
+
+    /// A search for what such a field holds would find more documents than were meant, or fewer.
+    #[test]
+    fn documents_are_not_found_by_a_field_that_the_server_searches_for_something_else() {
+        let plain = json!({"properties": {"shelf": {"type": "keyword"}, "of": {"properties": {"shelf": {"type": "long"}}}}});
+        assert_eq!(searched_type(&plain, "shelf"), Some("keyword"));
+        assert_eq!(searched_type(&plain, "of.shelf"), Some("long"));
+        for option in [
+            json!({"normalizer": "lowercase"}),
+            json!({"ignore_above": 10}),
+            json!({"null_value": "none"}),
+            json!({"index": false}),
+            json!({"ignore_malformed": true}),
+        ] {
+            let mut mapping = plain.clone();
+            let field = mapping["properties"]["shelf"].as_object_mut().unwrap();
+            field.extend(option.as_object().unwrap().clone());
+            assert_eq!(searched_type(&mapping, "shelf"), None, "{option}");
+        }
+        let mut nested = plain.clone();
+        nested["properties"]["of"]["type"] = json!("nested");
+        assert_eq!(searched_type(&nested, "of.shelf"), None);
+        let mut disabled = plain;
+        disabled["properties"]["of"]["enabled"] = json!(false);
+        assert_eq!(searched_type(&disabled, "of.shelf"), None);
     }
 
     #[test]

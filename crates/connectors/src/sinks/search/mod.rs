@@ -19,6 +19,7 @@ mod inspect;
 mod kept;
 mod load;
 mod lost;
+mod made;
 mod mapping;
 mod names;
 mod operations;
@@ -46,7 +47,7 @@ use super::refused::{self, Refused, keep_one_a_key};
 use super::{Definition, Kind, Left, Opened, Order, require_types};
 use crate::reconcile::{self, Pair};
 pub(crate) use client::Client;
-use control::{Control, Controls};
+use control::{Control, Controls, Held};
 use fence::Fence;
 use indexes::Standing;
 use names::Names;
@@ -200,7 +201,7 @@ impl Sink for SearchSink {
         }
         self.finish_swap(&mut fence, &standing).await?;
         self.live = standing.live(&self.names).cloned();
-        self.heed_control(&fence);
+        self.heed_control(&fence, &standing);
         self.made = self.made_for(&state).await?;
         let state = self.vouch(state);
         let doors = self.doors(fence.held.control.token, &state);
@@ -216,7 +217,7 @@ impl Sink for SearchSink {
         if !batch.columns_unknown {
             self.take_shape(&batch.rows.schema())?;
         }
-        self.fence_mut()?.begin_writing().await?;
+        self.fence_mut()?.begin_writing(None).await?;
         self.note_fields().await?;
         match self.written(batch, commit).await {
             Err(error) if error.code == "rejects.limit" => Err(self.settle(commit).await),
@@ -224,8 +225,9 @@ impl Sink for SearchSink {
         }
     }
 
-    async fn roll_back(&mut self, run: RunId, state: &State) -> Result<Checkpoint> {
-        self.fence_mut()?.begin_writing().await?;
+    async fn roll_back(&mut self, run: RunId, state: &State) -> Result<()> {
+        let fence = self.fence_mut()?;
+        fence.begin_writing(fence.held.control.back.clone()).await?;
         self.go_back(run, state).await
     }
 
@@ -261,21 +263,37 @@ impl SearchSink {
         if is_mine && control.token > lease.token {
             return Err(Error::lease_lost());
         }
-        let mut fence = Fence { client, names, controls, lease: *lease, held: held.clone() };
-        if control.pipeline.is_none() {
+        let held = match control.pipeline {
             // Its owner was deleted: the index stays, and is anybody's.
-            fence.replace(Control { live: control.live.clone(), ..first }).await?;
-        } else if !is_mine {
-            return Err(owned(&self.names, control));
-        }
-        Ok(fence)
+            None => self.inherit(&controls, &held, first).await?,
+            Some(_) if is_mine => held,
+            Some(_) => return Err(owned(&self.names, control)),
+        };
+        Ok(Fence { client, names, controls, lease: *lease, held })
     }
 
-    /// Somebody has put another index of ours under the name: what the meta-store knows is of the one that was there.
-    fn heed_control(&mut self, fence: &Fence) {
+    async fn inherit(&self, controls: &Controls, held: &Held, heir: Control) -> Result<Held> {
+        let heir = Control { live: held.control.live.clone(), ..heir };
+        if let Some(held) = controls.replace(held, &heir).await? {
+            return Ok(held);
+        }
+        // Another one was faster.
+        match controls.read().await? {
+            Some(now) if now.control.pipeline.is_some() => Err(owned(&self.names, &now.control)),
+            _ => Err(Error::retry("sink.contended", "somebody else has changed who owns the index")),
+        }
+    }
+
+    /// Somebody has put another index of ours under the name: what the meta-store knows is of the one that was there. One
+    /// that several pipelines write to always has the same name, and a door for each that has written to it.
+    fn heed_control(&mut self, fence: &Fence, standing: &Standing) {
         let known = &fence.held.control.live;
-        self.moved = known.is_some() && self.live.is_some() && *known != self.live;
-        if self.moved {
+        let partial = self.target.document.partial;
+        self.moved = self.live.as_ref().is_some_and(|live| match partial {
+            true => !standing.doors.iter().any(|(_, index)| index == live),
+            false => known.as_ref().is_some_and(|known| known != live),
+        });
+        if self.moved && !partial {
             tracing::warn!(index = self.names.index, "the index was exchanged by somebody else");
         }
     }
@@ -361,7 +379,7 @@ impl SearchSink {
     /// An index that an older release has made has no place for it.
     async fn carries_checksum(&self, index: &str) -> Result<bool> {
         match checksum::is_wanted(&self.target) {
-            true => checksum::is_carried_behind(&self.client, &self.names.index, index).await,
+            true => Ok(self.made_behind(index).await?.checksum),
             false => Ok(false),
         }
     }
@@ -459,7 +477,8 @@ fn staged(checkpoint: &Checkpoint) -> Option<Load> {
 /// Something has been read into the index, by a completed pass or by one that writes to it directly.
 fn holds_rows(checkpoint: &Checkpoint) -> bool {
     let Position { done, pass } = &checkpoint.position;
-    !done.is_null() || (pass.is_some() && checkpoint.load.is_none())
+    let is_staged = checkpoint.load.is_some_and(|load| load.path == LoadPath::Staged);
+    !done.is_null() || (pass.is_some() && !is_staged)
 }
 
 fn owned(names: &Names, control: &Control) -> Error {

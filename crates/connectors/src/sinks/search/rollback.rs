@@ -8,25 +8,29 @@ use super::control::{Back, Control, Previous};
 use super::{SearchSink, indexes};
 
 impl SearchSink {
-    pub(super) async fn go_back(&mut self, run: RunId, state: &State) -> Result<Checkpoint> {
+    pub(super) async fn go_back(&mut self, run: RunId, state: &State) -> Result<()> {
         let control = self.fence()?.held.control.clone();
-        let done =
-            control.back.clone().filter(|back| back.run == run && self.live.as_ref() == Some(&back.to.index));
-        if let Some(Back { to, .. }) = done {
-            return Ok(restored(to, state));
+        let begun = control.back.clone().filter(|back| back.run == run || back.open);
+        if let Some(back) = begun.filter(|back| self.live.as_ref() == Some(&back.to.index)) {
+            // It had happened, and its answer was lost.
+            let back = Some(Back { run, open: false, ..back });
+            return self.fence_mut()?.replace(Control { back, ..control }).await;
         }
         let Some(to) = self.reachable(control.previous.clone()).await? else {
             return Err(nothing(&self.names.index));
         };
-        let back = Some(Back { run, to: to.clone() });
-        self.fence_mut()?.replace(Control { back: back.clone(), ..control.clone() }).await?;
+        let back = Back { run, to: to.clone(), open: true };
+        self.fence_mut()?.replace(Control { back: Some(back.clone()), ..control }).await?;
+        // First: an older checkpoint of a newer index has rows read again, a newer one of an older index would lose them.
+        let restored = State { checkpoint: restored(to.clone(), state), version: state.version + 1 };
+        self.ledger.adopt(&self.fence()?.lease, &restored).await?;
         self.exchange(&to.index, &[]).await?;
         let current = established(&state.checkpoint);
         let previous =
             self.live.replace(to.index.clone()).map(|index| Previous { index, checkpoint: current });
-        let (live, control) = (Some(to.index.clone()), self.fence()?.held.control.clone());
-        self.fence_mut()?.replace(Control { live, next: None, previous, back, ..control }).await?;
-        Ok(restored(to, state))
+        let (live, control) = (Some(to.index), self.fence()?.held.control.clone());
+        let back = Some(Back { open: false, ..back });
+        self.fence_mut()?.replace(Control { live, next: None, previous, back, ..control }).await
     }
 
     async fn reachable(&self, previous: Option<Previous>) -> Result<Option<Previous>> {

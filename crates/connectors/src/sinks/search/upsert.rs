@@ -54,7 +54,11 @@ impl SearchSink {
         if self.live.is_none() && batch.columns_unknown {
             return self.pass_by(batch, commit, outcome).await;
         }
+        if self.live.is_none() && batch.to.is_none() && !self.target.document.partial {
+            return Err(no_index(&self.names.index));
+        }
         let live = self.require_live().await?;
+        self.require_fields(&live).await?;
         let (rows, ids) = self.distinct(batch, outcome)?;
         outcome.closed = self.refused.closed_by(batch, &self.key, outcome)?;
         let gone = self.vanished(batch, commit, &live, &ids, outcome).await?;
@@ -295,6 +299,12 @@ fn runs(count: usize, small: usize) -> Vec<Range<usize>> {
         start += size;
     }
     runs
+}
+
+/// Readers would take a few rows for all of them.
+fn no_index(index: &str) -> Error {
+    Error::fix("sink.no_index", format!("there is no index {index} yet that single rows could be written to"))
+        .hint("run the pipeline first: a load makes the index, with these rows in it")
 }
 
 fn foreign(index: &str) -> Error {

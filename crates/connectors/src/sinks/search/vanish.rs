@@ -100,7 +100,7 @@ impl SearchSink {
         for (place, column) in scope.schema().fields().iter().enumerate() {
             let name = column.name();
             let field = self.target.document.field(name);
-            let of_field = field.and_then(|field| mapping::type_of(&mapping, field));
+            let of_field = field.and_then(|field| mapping::searched_type(&mapping, field));
             let of_rows = rows.field_with_name(name).ok().and_then(Kind::of_field);
             let (Some(field), Some(of_field), Some(of_rows)) = (field, of_field, of_rows) else {
                 return Err(unsearchable(name));
@@ -241,5 +241,5 @@ fn unsearchable(column: &str) -> Error {
         "sink.change_key",
         format!("documents cannot be found by {column}, by which the source tells what has changed"),
     )
-    .hint("give it a field of an exact type in the mapping, keyword or an integer, or make it the target's key; times and floating point numbers have none")
+    .hint("give it a field of an exact type in the mapping, keyword or an integer, without normalizer, ignore_above or null_value, or make it the target's key; times and floating point numbers have none")
 }

@@ -12,7 +12,7 @@ use super::form::Document;
 use crate::sinks::search::checksum::{BUCKETS, FIELD};
 use crate::sinks::search::client::Client;
 use crate::sinks::search::control::encoded;
-use crate::sinks::search::indexes::{self, unread};
+use crate::sinks::search::indexes::{self, Shards};
 
 /// Documents of a page.
 const PAGE: usize = 2000;
@@ -34,11 +34,6 @@ struct Page {
     #[serde(rename = "_shards")]
     shards: Shards,
     hits: Hits,
-}
-
-#[derive(Deserialize)]
-struct Shards {
-    failed: u64,
 }
 
 #[derive(Deserialize)]
@@ -123,7 +118,8 @@ impl Index<'_> {
         }
         let counted: Counted =
             self.client.get(Method::GET, &format!("{}/_count", encoded(self.name)), None).await?;
-        if counted.shards.failed > 0 { Err(unread()) } else { Ok(counted.count) }
+        counted.shards.require_all()?;
+        Ok(counted.count)
     }
 
     /// The document that comes first by a field.
@@ -135,11 +131,8 @@ impl Index<'_> {
                           "query": {"exists": {"field": field}}});
         let path = format!("{}/_search", encoded(self.name));
         let page: Page = self.client.get(Method::POST, &path, Some(&body)).await?;
-        if page.shards.failed > 0 {
-            Err(unread())
-        } else {
-            Ok(page.hits.hits.into_iter().next().map(|hit| hit.source))
-        }
+        page.shards.require_all()?;
+        Ok(page.hits.hits.into_iter().next().map(|hit| hit.source))
     }
 
     /// Every document once, as it was when this began.
@@ -172,9 +165,7 @@ impl Index<'_> {
             "terms": {"field": format!("{FIELD}.bucket"), "size": BUCKETS}, "aggs": {"low": of("low"), "high": of("high")}}}});
         let path = format!("{}/_search", encoded(self.name));
         let answer: Summed = self.client.get(Method::POST, &path, Some(&body)).await?;
-        if answer.shards.failed > 0 {
-            return Err(unread());
-        }
+        answer.shards.require_all()?;
         let mut rows = 0;
         for found in answer.aggregations.buckets.buckets {
             rows += found.doc_count;
@@ -195,9 +186,7 @@ impl Index<'_> {
         let path = format!("{}/_search?scroll={KEPT}", encoded(self.name));
         let mut page: Page = self.client.get(Method::POST, &path, Some(body)).await?;
         loop {
-            if page.shards.failed > 0 {
-                return Err(unread());
-            }
+            page.shards.require_all()?;
             let scroll = page
                 .scroll_id
                 .clone()

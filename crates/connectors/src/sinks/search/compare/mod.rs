@@ -16,6 +16,7 @@ use vitrina_core::{Error, Figures, Level, Result, SideFigures, TargetName};
 use super::checksum::{self, BUCKETS, Checksum, bucket};
 use super::document::{Documents, id, id_of_row};
 use super::indexes::unread;
+use super::made::Made;
 use super::versions::token;
 use super::{Client, index as index_name, indexes, key, mapping, require_key};
 use crate::arrow_text::texts;
@@ -68,7 +69,7 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
     let by_checksum = order.level == Level::Hash
         && order.keys.is_none()
         && checksum::is_wanted(order.target)
-        && checksum::is_carried(&client, &name).await?;
+        && Made::look(&client, &name).await?.is_some_and(|made| made.checksum);
     Ok(Box::new(SearchPair {
         by_checksum,
         is_missing: !indexes::exists(&client, &name).await?,

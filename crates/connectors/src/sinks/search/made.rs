@@ -1,0 +1,115 @@
+//! What an index was made for, as its mapping tells.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+use vitrina_core::{Error, Result};
+
+use super::client::Client;
+use super::control::encoded;
+use super::{SearchSink, checksum, mapping};
+
+#[derive(Debug, Default)]
+pub(super) struct Made {
+    /// Its documents carry checksums, in the form of this release.
+    pub(super) checksum: bool,
+    mapping: Value,
+}
+
+/// Of the indexes behind a name: they are looked at once, not once a run.
+#[derive(Debug, Default)]
+pub(super) struct Known(Mutex<HashMap<String, (String, Arc<Made>)>>);
+
+impl Known {
+    fn of(&self, name: &str, index: &str) -> Option<Arc<Made>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(name).filter(|(known, _)| known == index).map(|(_, made)| Arc::clone(made))
+    }
+
+    fn note(&self, name: &str, index: &str, made: &Arc<Made>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(name.to_owned(), (index.to_owned(), Arc::clone(made)));
+    }
+}
+
+impl Made {
+    /// As it is now; of several all have to carry checksums. `None` where there is none.
+    pub(super) async fn look(client: &Client, index: &str) -> Result<Option<Self>> {
+        let found: Option<BTreeMap<String, Value>> =
+            client.find(&format!("{}/_mapping", encoded(index))).await?;
+        let mappings: Vec<Value> =
+            found.into_iter().flatten().map(|(_, mut told)| told["mappings"].take()).collect();
+        let checksum = mappings.iter().all(checksum::is_mapped);
+        Ok(mappings.into_iter().next().map(|mapping| Self { checksum, mapping }))
+    }
+
+    /// Fields that documents would be refused for.
+    fn lacks(&self, fields: &[String]) -> Vec<String> {
+        if self.mapping.get("dynamic").is_none_or(|dynamic| *dynamic != json!("strict")) {
+            return Vec::new();
+        }
+        fields.iter().filter(|field| mapping::type_of(&self.mapping, field).is_none()).cloned().collect()
+    }
+}
+
+impl SearchSink {
+    /// What this index was made for, which stands or will stand behind the name.
+    pub(super) async fn made_behind(&self, index: &str) -> Result<Arc<Made>> {
+        match self.client.known.of(&self.names.index, index) {
+            Some(made) => Ok(made),
+            None => self.look_behind(index).await,
+        }
+    }
+
+    async fn look_behind(&self, index: &str) -> Result<Arc<Made>> {
+        let Some(made) = Made::look(&self.client, index).await?.map(Arc::new) else {
+            return Ok(Arc::default());
+        };
+        self.client.known.note(&self.names.index, index, &made);
+        Ok(made)
+    }
+
+    /// An index that was made for other columns has no fields for these: it is told before the first document is refused.
+    /// Where several pipelines write to it, none of them can make another one: it is given the fields.
+    pub(super) async fn require_fields(&self, index: &str) -> Result<()> {
+        let Some((schema, wanted)) = &self.mapping else { return Ok(()) };
+        let rules = &self.target.document;
+        let columns = schema.fields().iter().filter_map(|column| rules.field(column.name()));
+        let fields: Vec<String> = columns.map(str::to_owned).collect();
+        if self.made_behind(index).await?.lacks(&fields).is_empty() {
+            return Ok(());
+        }
+        // Somebody may have given it to the index since.
+        let lacking = self.look_behind(index).await?.lacks(&fields);
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        if !rules.partial {
+            return Err(outdated(&self.names.index, &lacking));
+        }
+        self.give_fields(index, wanted, &lacking).await
+    }
+
+    async fn give_fields(&self, index: &str, wanted: &Value, lacking: &[String]) -> Result<()> {
+        let roots = lacking.iter().map(|field| match wanted["properties"].get(field) {
+            Some(_) => field.as_str(),
+            None => field.split('.').next().unwrap_or(field),
+        });
+        let properties: Map<String, Value> =
+            roots.map(|root| (root.to_owned(), wanted["properties"][root].clone())).collect();
+        let body = json!({"properties": properties});
+        let path = format!("{}/_mapping", encoded(index));
+        self.client.get::<Value>(Method::PUT, &path, Some(&body)).await?;
+        tracing::info!(index, fields = lacking.join(", "), "the index has got fields for these columns");
+        self.look_behind(index).await.map(drop)
+    }
+}
+
+fn outdated(index: &str, lacking: &[String]) -> Error {
+    let message =
+        format!("index {index} was made for other columns: it has no field for: {}", lacking.join(", "));
+    Error::fix("sink.index_outdated", message)
+        .hint("nothing was written; run in mode full: a load makes the index anew, with these fields")
+}
