@@ -221,6 +221,42 @@ async fn a_full_disk_gives_the_pipeline_back_until_there_is_room() {
 }
 
 #[tokio::test]
+async fn what_is_wrong_with_the_index_is_no_reject_of_a_row() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::new(&server, 5).await;
+        let id = shelf.incremental(10).await;
+        shelf.succeed(id).await;
+        shelf.stage.db.execute("update etl.etl_pipelines set reject_limit = 100").await;
+        shelf
+            .stage
+            .db
+            .execute(
+                "update content.film set title = 'New', modified = date_trunc('second', now()) where id = 3",
+            )
+            .await;
+        let index = shelf.behind().await.remove(0);
+        let aliases = shelf.server().get(&format!("{index}/_alias")).await;
+        let aliases = aliases[&index]["aliases"].as_object().unwrap();
+        let door = aliases.keys().find(|alias| alias.contains('~')).unwrap();
+        // It leads to two indexes by now, and to neither for writing.
+        let other = shelf.indexes.name("other");
+        shelf.server().call("PUT", &other, json!({})).await;
+        let ambiguous = json!({"actions": [{"add": {"index": other, "alias": door, "is_hidden": true}}]});
+        shelf.server().call("POST", "_aliases", ambiguous).await;
+        let (code, message) = shelf.fail(id).await;
+        assert!(code == "sink.refused" && message.contains("no write index"), "{code} {message}");
+        let path = format!("{index}/_settings");
+        shelf.server().call("PUT", &path, json!({"index": {"default_pipeline": "nowhere"}})).await;
+        let (code, message) = shelf.fail(id).await;
+        assert!(code == "sink.refused" && message.contains("pipeline"), "{code} {message}");
+        assert_eq!(shelf.stage.rejects().await, []);
+        shelf.server().call("PUT", &path, json!({"index": {"default_pipeline": null}})).await;
+        shelf.succeed(id).await;
+        shelf.assert_true().await;
+    }
+}
+
+#[tokio::test]
 async fn a_closed_index_stops_the_run() {
     for server in SearchServer::both().await {
         let shelf = Shelf::new(&server, 5).await;

@@ -125,6 +125,34 @@ async fn a_rollback_that_is_paused_and_resumed_goes_back_once() {
 }
 
 #[tokio::test]
+async fn a_load_whose_runner_dies_right_after_its_swap_has_happened_and_can_be_taken_back() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::new(&server, 10).await.at(proxy.url());
+        let id = shelf.incremental(4).await;
+        shelf.succeed(id).await;
+        let first = shelf.behind().await;
+        let gate = Gate::new();
+        proxy.play(1, "POST /_aliases", Fault::HoldReply(gate.clone()));
+        let (mut runner, _stop) = shelf.stage.start(shelf.settings("first"));
+        shelf.stage.request_mode(id, Mode::Full).await;
+        gate.arrived().await;
+        runner.shutdown().await;
+        let second = shelf.behind().await;
+        assert_ne!(second, first);
+        shelf.stage.expire_leases().await;
+        shelf.work_off("second").await;
+        assert_eq!(shelf.stage.status(id).await, Status::Idle);
+        assert_eq!(shelf.behind().await, second);
+        shelf.assert_true().await;
+        assert_eq!(roll_back(&shelf, id).await.status, RunStatus::Success);
+        assert_eq!(shelf.behind().await, first);
+        assert_eq!(shelf.succeed(id).await.rows_read, 10, "nobody knows how far that one had come");
+        shelf.assert_true().await;
+    }
+}
+
+#[tokio::test]
 async fn there_is_nothing_to_go_back_to_before_the_second_load() {
     let server = SearchServer::opensearch().await;
     let shelf = Shelf::new(&server, 5).await;

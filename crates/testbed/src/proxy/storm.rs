@@ -14,17 +14,23 @@ pub struct Storm {
     seed: u64,
     part: String,
     share: f64,
+    busy: f64,
 }
 
 impl Storm {
     /// Troubles half of all requests.
     pub fn new(seed: u64) -> Self {
-        Self { seed, part: String::new(), share: 0.5 }
+        Self { seed, part: String::new(), share: 0.5, busy: 0.0 }
     }
 
     /// Only requests whose method and path hold `part`.
     pub fn on(self, part: &str) -> Self {
         Self { part: part.to_owned(), ..self }
+    }
+
+    /// How many of the operations of every other bulk are refused by a server that is too busy, from 0 to 1.
+    pub fn busy(self, busy: f64) -> Self {
+        Self { busy, ..self }
     }
 
     /// How many of these are troubled, from 0 to 1.
@@ -48,8 +54,11 @@ impl Weather {
     }
 
     pub(super) fn fault_for(&mut self, call: &Call) -> Fault {
-        if !call.line().contains(&self.storm.part) || self.random.f64() >= self.storm.share {
+        if !call.line().contains(&self.storm.part) {
             return Fault::Pass;
+        }
+        if self.random.f64() >= self.storm.share {
+            return self.drizzle(call);
         }
         match self.random.u8(0..8) {
             0 => Fault::DropRequest,
@@ -61,6 +70,12 @@ impl Weather {
             _ if call.is_bulk() => Fault::RejectItems(self.random.f64()),
             _ => Fault::Pass,
         }
+    }
+
+    /// Where nothing worse happens.
+    fn drizzle(&self, call: &Call) -> Fault {
+        let busy = call.is_bulk() && self.storm.busy > 0.0;
+        if busy { Fault::RejectItems(self.storm.busy) } else { Fault::Pass }
     }
 
     /// Another request has passed: copies that have waited long enough follow.

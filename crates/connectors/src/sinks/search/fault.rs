@@ -63,7 +63,12 @@ impl Fault {
             }
             "version_conflict_engine_exception" => return Judgement::Conflict,
             "index_not_found_exception" => return Judgement::ShutOut,
-            "illegal_argument_exception" if self.says("no write index") || self.says("is not an alias") => {
+            // Of the index, not of the document.
+            "illegal_argument_exception"
+                if ["no write index", "is not an alias", "pipeline with id"]
+                    .iter()
+                    .any(|words| self.says(words)) =>
+            {
                 return Judgement::Stop;
             }
             _ => {}
