@@ -245,6 +245,18 @@ async fn a_pipeline_that_is_sent_elsewhere_leaves_its_index_to_others() {
 }
 
 #[tokio::test]
+async fn an_index_of_another_installation_is_refused() {
+    let server = SearchServer::opensearch().await;
+    let shelf = Shelf::new(&server, 5).await;
+    let id = shelf.full(10).await;
+    shelf.succeed(id).await;
+    shelf.stage.db.execute("update etl.etl_installation set id = gen_random_uuid()").await;
+    let (code, message) = shelf.fail(id).await;
+    assert!(code == "sink.owned" && message.contains("installation"), "{code} {message}");
+    shelf.assert_true().await;
+}
+
+#[tokio::test]
 async fn of_two_that_come_for_an_index_without_an_owner_one_gets_it_and_the_other_is_told() {
     let server = SearchServer::elasticsearch().await;
     let proxy = FaultProxy::before(&server).await;

@@ -170,13 +170,16 @@ async fn a_document_that_is_too_large_for_the_server_is_a_reject() {
     assert_eq!(shelf.stage.rejects().await, [("row.too_large".to_owned(), "[\"4\"]".to_owned())]);
 }
 
+#[rstest]
+#[case::for_writing("index.blocks.write")]
+#[case::for_all_but_reading("index.blocks.read_only")]
 #[tokio::test]
-async fn a_blocked_index_stops_the_run_and_rejects_nothing() {
+async fn a_blocked_index_stops_the_run_and_rejects_nothing(#[case] setting: &str) {
     for server in SearchServer::both().await {
         let shelf = Shelf::new(&server, 5).await;
         let id = shelf.incremental(10).await;
         shelf.succeed(id).await;
-        let block = |on: Value| json!({"index.blocks.write": on});
+        let block = |on: Value| json!({setting: on});
         shelf.server().call("PUT", &format!("{}/_settings", shelf.index), block(json!(true))).await;
         shelf
             .stage
@@ -360,6 +363,20 @@ async fn shards_that_do_not_answer_give_the_pipeline_back(
     shelf.work_off("tester").await;
     let documents = shelf.documents().await;
     assert_eq!((documents.len(), documents.contains_key("3:New")), (10, true));
+}
+
+#[tokio::test]
+async fn a_node_behind_which_nobody_is_is_passed_over_in_the_middle_of_a_run() {
+    let server = SearchServer::opensearch().await;
+    let (shelf, proxy) = shelf_behind_a_proxy(&server, 40).await;
+    let shelf = shelf.at(&format!("{},{}", proxy.url(), server.url()));
+    let id = shelf.full(10).await;
+    proxy.play(1, "_bulk", Fault::Pass);
+    proxy.play(10, "_bulk", Fault::Answer(502, json!("<html>bad gateway</html>")));
+    shelf.succeed(id).await;
+    shelf.assert_true().await;
+    let passed = proxy.count_passed("_bulk");
+    assert_eq!(passed, 1, "the others went to the other node: {:?}", proxy.passed());
 }
 
 #[tokio::test]

@@ -193,20 +193,29 @@ impl Client {
         }
     }
 
-    /// To the node that answered last, then to the others: one that was not reached has done nothing.
+    /// To the node that answered last, then to the others: one that was not reached has done nothing. Where a node breaks
+    /// off, or stands in for nobody, whoever asks again asks the next.
     async fn send(&self, patience: Duration, request: impl Fn(&Self) -> RequestBuilder) -> Result<Reply> {
         let mut tried = 1;
         loop {
-            match self.answer(request(self).timeout(patience)).await {
-                Err(error) if error.is_connect() && tried < self.address.nodes.len() => {
-                    self.node.fetch_add(1, Ordering::Relaxed);
-                    tried += 1;
-                }
+            let node = self.node.load(Ordering::Relaxed);
+            let answer = self.answer(request(self).timeout(patience)).await;
+            if answer.as_ref().map_or(true, Reply::is_of_nobody) {
+                self.pass_over(node);
+            }
+            match answer {
+                Err(error) if error.is_connect() && tried < self.address.nodes.len() => tried += 1,
                 Err(error) => return Err(lost::explain(&self.connection, error)),
                 Ok(reply) if reply.is_foreign() => return Err(foreign(&self.connection)),
                 Ok(reply) => return Ok(reply),
             }
         }
+    }
+
+    /// Once, though several were asked for something at the same time.
+    fn pass_over(&self, node: usize) {
+        let next = node.wrapping_add(1);
+        let _ = self.node.compare_exchange(node, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     async fn answer(&self, request: RequestBuilder) -> Result<Reply, reqwest::Error> {
@@ -279,6 +288,11 @@ impl Reply {
     /// `None` where the call has gone well.
     pub(super) fn fault(&self) -> Option<Fault> {
         (!self.status.is_success()).then(|| fault::of_answer(self.status, &self.body))
+    }
+
+    /// A proxy without its server, or a server that is not there yet.
+    fn is_of_nobody(&self) -> bool {
+        matches!(self.status.as_u16(), 502..=504)
     }
 
     /// A proxy that knows no such path must not be taken for a server without such an index. HEAD has no body.

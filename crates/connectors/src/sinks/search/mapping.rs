@@ -1,5 +1,7 @@
 //! The mapping and settings of an index: as the target says, or derived from the types of the rows, strict in both cases.
 
+use std::collections::BTreeMap;
+
 use arrow_schema::{Field, Schema};
 use serde_json::{Map, Value, json};
 use vitrina_core::{Error, Result, Target};
@@ -112,6 +114,7 @@ pub(super) fn is_exact(name: &str, kind: Kind) -> bool {
 /// Columns that a strict mapping has no field for: told before the first document is refused.
 pub(super) fn check_columns(target: &Target, mapping: &Value, schema: &Schema) -> Result<()> {
     check_rules(target, schema)?;
+    check_fields(target, schema)?;
     if mapping.get("dynamic").is_some_and(|dynamic| *dynamic != json!("strict")) {
         return Ok(());
     }
@@ -138,6 +141,25 @@ fn check_rules(target: &Target, schema: &Schema) -> Result<()> {
     let (names, columns) = (strange.join(", "), columns.join(", "));
     let message = format!("the document rules of {} name columns that the rows lack: {names}", target.name);
     Err(Error::fix("sink.document_rules", message).hint(format!("the query returns: {columns}")))
+}
+
+/// Two columns in one field would be two words of a document with the same name.
+fn check_fields(target: &Target, schema: &Schema) -> Result<()> {
+    let mut seen = BTreeMap::new();
+    for column in schema.fields() {
+        let Some(field) = target.document.field(column.name()) else { continue };
+        if let Some(first) = seen.insert(field, column.name()) {
+            let message = format!(
+                "columns {first} and {} of {} both become the field {field}",
+                column.name(),
+                target.name
+            );
+            return Err(
+                Error::fix("sink.document_rules", message).hint("rename one of them otherwise, or omit it")
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The settings of a new index. While a load fills it nobody searches it, and it has no copies.
@@ -244,6 +266,17 @@ mod tests {
             "{error}"
         );
         target.document.partial = true;
+        check_columns(&target, &mapping, &schema()).unwrap();
+    }
+
+    #[test]
+    fn a_column_that_is_renamed_to_another_one_is_told() {
+        let mut target = target(None, None);
+        target.document.rename.insert("title".to_owned(), "price".to_owned());
+        let mapping = mapping(&target, &schema(), &[]);
+        let error = check_columns(&target, &mapping, &schema()).unwrap_err();
+        assert!(error.to_string().contains("title and price"), "{error}");
+        target.document.omit.push("price".to_owned());
         check_columns(&target, &mapping, &schema()).unwrap();
     }
 
