@@ -1,7 +1,7 @@
 //! Incremental runs: documents by their versions, deletes, change keys, partial documents.
 
 use serde_json::{Value, json};
-use vitrina_core::{Decision, Mode, OnActive};
+use vitrina_core::{Decision, Mode, OnActive, PipelineId};
 use vitrina_store::{Error as StoreError, RunRequest};
 use vitrina_testbed::SearchServer;
 
@@ -90,24 +90,23 @@ async fn deletes_of_a_pass_are_held_against_the_limit() {
     assert_eq!(shelf.succeed(id).await.rows_deleted, 5);
 }
 
+/// Eight rows of four films, found by their film.
+async fn genres(shelf: &Shelf) -> PipelineId {
+    let tables = "create table content.film_genre (film_id int, genre text, primary key (film_id, genre));
+        insert into content.film_genre select id, g from content.film, unnest(array['drama', 'war']) g";
+    shelf.stage.db.execute(tables).await;
+    let query = "select f.id as film_id, g.genre, f.title, f.modified from content.film f join content.film_genre g on g.film_id = f.id";
+    let cursor = json!({"mode": "incremental", "incremental_key": "modified", "incremental_id_key": "film_id",
+        "source_query": query, "source_table": "content.film", "change_key": ["film_id"], "delete_limit": 0.5});
+    shelf.pipeline(cursor).await
+}
+
 #[tokio::test]
 async fn documents_are_found_by_a_change_key_that_is_not_their_key() {
     for server in SearchServer::both().await {
         let shelf = Shelf::bare(&server, 4).await;
         shelf.describe(json!({"key": ["film_id", "genre"]})).await;
-        shelf
-            .stage
-            .db
-            .execute(
-                "create table content.film_genre (film_id int, genre text, primary key (film_id, genre));
-            insert into content.film_genre select id, g from content.film, unnest(array['drama', 'war']) g",
-            )
-            .await;
-        let query = "select f.id as film_id, g.genre, f.title, f.modified from content.film f join content.film_genre g on g.film_id = f.id";
-        let id = shelf
-            .pipeline(json!({"mode": "incremental", "incremental_key": "modified", "incremental_id_key": "film_id",
-                "source_query": query, "source_table": "content.film", "change_key": ["film_id"], "delete_limit": 0.5}))
-            .await;
+        let id = genres(&shelf).await;
         shelf.succeed(id).await;
         assert_eq!(shelf.documents().await.len(), 8);
         shelf
@@ -124,6 +123,30 @@ async fn documents_are_found_by_a_change_key_that_is_not_their_key() {
         assert!(ids.contains(&"2:drama".to_owned()) && !ids.contains(&"2:war".to_owned()), "{ids:?}");
         assert_eq!(ids.len(), 7);
     }
+}
+
+#[tokio::test]
+async fn documents_are_not_looked_for_in_an_index_that_was_made_with_another_mapping() {
+    let server = SearchServer::elasticsearch().await;
+    let shelf = Shelf::bare(&server, 4).await;
+    let described = |film: Value| {
+        json!({"key": ["film_id", "genre"], "mapping": {"properties": {"film_id": film, "genre": {"type": "keyword"},
+            "title": {"type": "text"}, "modified": {"type": "date"}}}})
+    };
+    shelf.describe(described(json!({"type": "integer", "null_value": 2}))).await;
+    let id = genres(&shelf).await;
+    shelf.stage.request_mode(id, Mode::Full).await;
+    shelf.work_off("tester").await;
+    assert_eq!(shelf.documents().await.len(), 8);
+    shelf.stage.db.execute("update content.film set modified = now() where id = 2").await;
+    assert_eq!(shelf.fail(id).await.0, "sink.change_key");
+    shelf.describe(described(json!({"type": "integer"}))).await;
+    let keep = RunRequest { checkpoint: Some(Decision::Keep), ..RunRequest::default() };
+    let run = shelf.stage.store.request_run(id, OnActive::Reject, &keep).await.unwrap().run.unwrap();
+    shelf.work_off("tester").await;
+    let run = shelf.stage.run_record(run).await;
+    assert_eq!(run.error_code.as_deref(), Some("sink.index_outdated"), "{:?}", run.error);
+    assert_eq!(shelf.documents().await.len(), 8);
 }
 
 #[tokio::test]

@@ -17,8 +17,10 @@ use super::indexes::{self, Standing};
 use super::names::Names;
 use super::rollback::established;
 use super::upsert::Route;
+use super::vanish::ids_of;
 use super::{SearchSink, mapping, versions};
 use crate::sinks::deletes;
+use crate::sinks::refused::Refused;
 
 /// Documents that are looked for in the new index before it takes the place of the old one.
 const SAMPLE: u64 = 1000;
@@ -92,8 +94,8 @@ impl SearchSink {
         if !ids.is_empty() {
             self.send_load(&route, &rows, &ids, outcome).await?;
         }
-        outcome.closed = self.refused.closed_in_load(load.id, batch, &self.key, outcome)?;
         let unloaded = self.unload(&route, batch, &rows, &ids, outcome).await?;
+        outcome.closed = self.refused.closed_in_load(load.id, batch, &self.key, outcome)?;
         load.rows = match self.tells_every_row(batch) {
             true => load.rows + outcome.counts.written(),
             false => (load.rows + outcome.counts.inserted).saturating_sub(unloaded),
@@ -158,8 +160,8 @@ impl SearchSink {
         matches!(batch.scope, Scope::Load { .. }) && !self.repeats_keys
     }
 
-    /// A row that came in this pass already may have left the query since. Answers how many have; one that is refused now
-    /// has not.
+    /// A row that came in this pass already may have left the query since; one that is refused now has not. Answers how many
+    /// may have been there.
     async fn unload(
         &self,
         route: &Route<'_>,
@@ -170,12 +172,14 @@ impl SearchSink {
     ) -> Result<u64> {
         let Scope::Keys(scope) = &batch.scope else { return Ok(0) };
         let mut gone = self.in_scope(scope, &batch.rows.schema(), route.index).await?;
-        let refused = self.spared_ids(outcome);
+        // Those of this batch: what was refused before and has come since is as any other.
+        let refused = ids_of(&Refused::default().keys(outcome));
         let spared: HashSet<&String> = ids.iter().chain(&refused).collect();
         gone.retain(|id| !spared.contains(id));
+        let unloaded = gone.len() as u64;
         let shipped = self.ship(route, self.deletes(gone, route.version)?, rows).await?;
         outcome.counts.bytes += shipped.counts.bytes;
-        Ok(shipped.counts.deleted)
+        Ok(unloaded)
     }
 
     /// Where several pipelines write to an index none of them can exchange it: the load goes into it as it is.

@@ -28,6 +28,11 @@ impl Known {
         known.get(name).filter(|(known, _)| known == index).map(|(_, made)| Arc::clone(made))
     }
 
+    /// An index that several pipelines write to has the same name whenever it is made again.
+    pub(super) fn forget(&self, name: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
     fn note(&self, name: &str, index: &str, made: &Arc<Made>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(name.to_owned(), (index.to_owned(), Arc::clone(made)));
@@ -43,6 +48,11 @@ impl Made {
             found.into_iter().flatten().map(|(_, mut told)| told["mappings"].take()).collect();
         let checksum = mappings.iter().all(checksum::is_mapped);
         Ok(mappings.into_iter().next().map(|mapping| Self { checksum, mapping }))
+    }
+
+    /// The type of a field by which its documents can be found.
+    pub(super) fn searched_type(&self, field: &str) -> Option<&str> {
+        mapping::searched_type(&self.mapping, field)
     }
 
     /// Fields that documents would be refused for.
@@ -93,13 +103,14 @@ impl SearchSink {
     }
 
     async fn give_fields(&self, index: &str, wanted: &Value, lacking: &[String]) -> Result<()> {
-        let roots = lacking.iter().map(|field| match wanted["properties"].get(field) {
-            Some(_) => field.as_str(),
-            None => field.split('.').next().unwrap_or(field),
-        });
-        let properties: Map<String, Value> =
-            roots.map(|root| (root.to_owned(), wanted["properties"][root].clone())).collect();
-        let body = json!({"properties": properties});
+        let root = |field: &String| match wanted["properties"].get(field) {
+            Some(_) => field.clone(),
+            None => field.split('.').next().unwrap_or(field).to_owned(),
+        };
+        let mapped = |field: &String| Some((root(field), wanted["properties"].get(root(field))?.clone()));
+        let properties: Map<String, Value> = lacking.iter().filter_map(mapped).collect();
+        // A mapping that is open takes what it does not name.
+        let body = json!({"dynamic": wanted["dynamic"], "properties": properties});
         let path = format!("{}/_mapping", encoded(index));
         self.client.get::<Value>(Method::PUT, &path, Some(&body)).await?;
         tracing::info!(index, fields = lacking.join(", "), "the index has got fields for these columns");

@@ -202,8 +202,11 @@ impl Sink for SearchSink {
         self.finish_swap(&mut fence, &standing).await?;
         self.live = standing.live(&self.names).cloned();
         self.heed_control(&fence, &standing);
+        if self.target.document.partial {
+            self.client.known.forget(&self.names.index);
+        }
         self.made = self.made_for(&state).await?;
-        let state = self.vouch(state);
+        let state = self.vouched(lease, state).await?;
         let doors = self.doors(fence.held.control.token, &state);
         if takeover || !doors.iter().all(|(door, index)| standing.has_door(door, index)) {
             fence.open(&doors).await?;
@@ -273,7 +276,7 @@ impl SearchSink {
     }
 
     async fn inherit(&self, controls: &Controls, held: &Held, heir: Control) -> Result<Held> {
-        let heir = Control { live: held.control.live.clone(), ..heir };
+        // It knows nothing of the index that readers see: that is somebody else's work.
         if let Some(held) = controls.replace(held, &heir).await? {
             return Ok(held);
         }
@@ -291,11 +294,23 @@ impl SearchSink {
         let partial = self.target.document.partial;
         self.moved = self.live.as_ref().is_some_and(|live| match partial {
             true => !standing.doors.iter().any(|(_, index)| index == live),
-            false => known.as_ref().is_some_and(|known| known != live),
+            false => known.as_ref() != Some(live),
         });
-        if self.moved && !partial {
+        if self.moved && !partial && known.is_some() {
             tracing::warn!(index = self.names.index, "the index was exchanged by somebody else");
         }
+    }
+
+    /// The same, entered where nothing would tell it again: an index that several pipelines write to gets a door below, and
+    /// looks like one that this pipeline has written from then on.
+    async fn vouched(&self, lease: &Lease, state: State) -> Result<State> {
+        let before = state.checkpoint.clone();
+        let mut state = self.vouch(state);
+        if self.target.document.partial && state.checkpoint != before {
+            state.version += 1;
+            self.ledger.adopt(lease, &state).await?;
+        }
+        Ok(state)
     }
 
     /// What the index vouches for. One that is not there holds nothing, whatever the meta-store knows: everything is read
@@ -304,7 +319,6 @@ impl SearchSink {
         let State { mut checkpoint, version } = state;
         if let Some(load) = staged(&checkpoint)
             && self.made != Some(load.id)
-            && load.rows > 0
         {
             tracing::warn!(load = %load.id, "the index of this load is gone: it starts anew");
             checkpoint = checkpoint.without_pass();

@@ -13,6 +13,7 @@ impl SearchSink {
         let begun = control.back.clone().filter(|back| back.run == run || back.open);
         if let Some(back) = begun.filter(|back| self.live.as_ref() == Some(&back.to.index)) {
             // It had happened, and its answer was lost.
+            self.adopt(&back.to, state).await?;
             let back = Some(Back { run, open: false, ..back });
             return self.fence_mut()?.replace(Control { back, ..control }).await;
         }
@@ -22,8 +23,7 @@ impl SearchSink {
         let back = Back { run, to: to.clone(), open: true };
         self.fence_mut()?.replace(Control { back: Some(back.clone()), ..control }).await?;
         // First: an older checkpoint of a newer index has rows read again, a newer one of an older index would lose them.
-        let restored = State { checkpoint: restored(to.clone(), state), version: state.version + 1 };
-        self.ledger.adopt(&self.fence()?.lease, &restored).await?;
+        self.adopt(&to, state).await?;
         self.exchange(&to.index, &[]).await?;
         let current = established(&state.checkpoint);
         let previous =
@@ -31,6 +31,11 @@ impl SearchSink {
         let (live, control) = (Some(to.index), self.fence()?.held.control.clone());
         let back = Some(Back { open: false, ..back });
         self.fence_mut()?.replace(Control { live, next: None, previous, back, ..control }).await
+    }
+
+    async fn adopt(&self, to: &Previous, state: &State) -> Result<()> {
+        let restored = State { checkpoint: restored(to.clone(), state), version: state.version + 1 };
+        self.ledger.adopt(&self.fence()?.lease, &restored).await
     }
 
     async fn reachable(&self, previous: Option<Previous>) -> Result<Option<Previous>> {

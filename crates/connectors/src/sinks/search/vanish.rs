@@ -13,6 +13,7 @@ use vitrina_pgcopy::Kind;
 use super::control::encoded;
 use super::document::{id, id_of_row};
 use super::indexes::Shards;
+use super::made::Made;
 use super::operations::Operations;
 use super::values::Cells;
 use super::{SearchSink, indexes, mapping};
@@ -44,6 +45,9 @@ impl SearchSink {
         gone.retain(|id| !spared.contains(id.as_str()));
         gone.sort_unstable();
         gone.dedup();
+        if self.target.document.partial {
+            gone = self.with_own_fields(live, &gone).await?;
+        }
         self.hold_delete_limit(commit, live, gone).await
     }
 
@@ -78,7 +82,7 @@ impl SearchSink {
 
     /// By the fields of the change key, where that is not the key: what was written before is made searchable first.
     async fn search_scope(&self, scope: &RecordBatch, rows: &Schema, live: &str) -> Result<Vec<String>> {
-        let fields = self.scope_fields(scope, rows)?;
+        let fields = self.scope_fields(scope, rows, &*self.made_behind(live).await?)?;
         indexes::refresh(&self.client, live).await?;
         let mut ids = Vec::new();
         let at_once = (KEYS_A_SEARCH / fields.len().max(1)).max(1);
@@ -91,7 +95,12 @@ impl SearchSink {
     }
 
     /// The values of a scope are texts, whatever they are in the rows.
-    fn scope_fields<'a>(&self, scope: &'a RecordBatch, rows: &Schema) -> Result<Vec<(String, Cells<'a>)>> {
+    fn scope_fields<'a>(
+        &self,
+        scope: &'a RecordBatch,
+        rows: &Schema,
+        made: &Made,
+    ) -> Result<Vec<(String, Cells<'a>)>> {
         let mut fields = Vec::new();
         let mapping = match self.mapping() {
             Ok(mapping) => mapping.clone(),
@@ -106,10 +115,14 @@ impl SearchSink {
                 return Err(unsearchable(name));
             };
             let cells = Cells::of(scope.column(place).as_ref(), Kind::AsText, true);
-            match cells.filter(|_| mapping::is_exact(of_field, of_rows)) {
-                Some(cells) => fields.push((field.to_owned(), cells)),
-                None => return Err(unsearchable(name)),
+            let Some(cells) = cells.filter(|_| mapping::is_exact(of_field, of_rows)) else {
+                return Err(unsearchable(name));
+            };
+            // The index may be older than the mapping.
+            if !made.searched_type(field).is_some_and(|made| mapping::is_exact(made, of_rows)) {
+                return Err(made_otherwise(&self.names.index, name));
             }
+            fields.push((field.to_owned(), cells));
         }
         Ok(fields)
     }
@@ -196,12 +209,31 @@ impl SearchSink {
         Ok(there.into_keys().collect())
     }
 
-    /// The document is not this pipeline's alone: only its own fields go.
-    fn null_fields(&self, gone: Vec<String>, operations: &mut Operations) -> Result<()> {
+    /// What of a document is this pipeline's alone.
+    fn own_fields(&self) -> Result<Vec<&String>> {
         let key: Vec<&str> =
             self.key.iter().filter_map(|column| self.target.document.field(column)).collect();
-        let own = self.fence()?.held.control.fields.iter().filter(|field| !key.contains(&field.as_str()));
-        let nulls: Map<String, Value> = own.map(|field| (field.clone(), Value::Null)).collect();
+        let fields = &self.fence()?.held.control.fields;
+        Ok(fields.iter().filter(|field| !key.contains(&field.as_str())).collect())
+    }
+
+    /// Those of these documents that have something to lose.
+    async fn with_own_fields(&self, live: &str, ids: &[String]) -> Result<Vec<String>> {
+        let own = self.own_fields()?;
+        if own.is_empty() || ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let own: Vec<String> = own.into_iter().map(|field| encoded(field)).collect();
+        let of_own = format!("?_source_includes={}", own.join(","));
+        let there = indexes::of_ids::<Value>(&self.client, live, &of_own, ids).await?;
+        let held = there.into_iter().filter(|found| found.source.as_ref().is_some_and(holds_something));
+        Ok(held.map(|found| found.id).collect())
+    }
+
+    /// The document is not this pipeline's alone: only its own fields go.
+    fn null_fields(&self, gone: Vec<String>, operations: &mut Operations) -> Result<()> {
+        let own = self.own_fields()?;
+        let nulls: Map<String, Value> = own.into_iter().map(|field| (field.clone(), Value::Null)).collect();
         let nulls = json!(nulls).to_string();
         for id in gone {
             let write = |out: &mut Vec<u8>| {
@@ -215,7 +247,20 @@ impl SearchSink {
 
     /// Of rows that were refused, as their key's texts tell them.
     pub(super) fn spared_ids(&self, outcome: &Outcome) -> Vec<String> {
-        self.refused.keys(outcome).iter().filter_map(|key| id(key).ok()).collect()
+        ids_of(&self.refused.keys(outcome))
+    }
+}
+
+/// Of documents whose keys have these texts.
+pub(super) fn ids_of(keys: &[Vec<String>]) -> Vec<String> {
+    keys.iter().filter_map(|key| id(key).ok()).collect()
+}
+
+fn holds_something(source: &Value) -> bool {
+    match source {
+        Value::Null => false,
+        Value::Object(fields) => fields.values().any(holds_something),
+        _ => true,
     }
 }
 
@@ -234,6 +279,13 @@ fn one_key(fields: &[(String, Cells<'_>)], row: usize) -> Value {
         })
         .collect();
     json!({"bool": {"filter": filter}})
+}
+
+fn made_otherwise(index: &str, column: &str) -> Error {
+    let message = format!(
+        "index {index} was made with another mapping: its documents cannot be found by {column}, by which the source tells what has changed"
+    );
+    Error::fix("sink.index_outdated", message).hint("run in mode full: a load makes the index anew; one that several pipelines write to has to be deleted first")
 }
 
 fn unsearchable(column: &str) -> Error {
