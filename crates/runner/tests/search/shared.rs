@@ -85,6 +85,7 @@ async fn a_pipeline_that_is_interrupted_while_it_fills_a_new_index_again_goes_on
         shelf.stage.request(titles).await;
         gate.arrived().await;
         runner.shutdown().await;
+        gate.open();
         shelf.stage.expire_leases().await;
         shelf.work_off("second").await;
         assert_eq!(shelf.stage.status(titles).await, Status::Idle);
