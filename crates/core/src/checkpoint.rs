@@ -46,6 +46,9 @@ pub struct Load {
     /// What it holds so far, where only the checkpoint counts that.
     #[serde(default, skip_serializing_if = "is_none")]
     pub rows: u64,
+    /// There is a place for its rows, which may be gone by now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub made: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
@@ -55,7 +58,7 @@ fn is_none(rows: &u64) -> bool {
 
 impl Load {
     pub fn begin(path: LoadPath) -> Self {
-        Self { id: Uuid::now_v7(), path, rows: 0 }
+        Self { id: Uuid::now_v7(), path, rows: 0, made: false }
     }
 }
 

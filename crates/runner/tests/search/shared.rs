@@ -94,6 +94,24 @@ async fn a_pipeline_that_is_interrupted_while_it_fills_a_new_index_again_goes_on
 }
 
 #[tokio::test]
+async fn an_index_of_somebody_else_under_the_same_name_costs_no_checkpoint() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::bare(&server, 5).await;
+        let (titles, _) = of_two(&shelf, 100).await;
+        shelf.succeed(titles).await;
+        let stored = format!("select checkpoint::text from etl.etl_state where pipeline_id = '{titles}'");
+        let checkpoint: String = shelf.stage.db.value(&stored).await;
+        let stray = shelf.indexes.name("stray");
+        let alias = json!({"aliases": {&shelf.index: {}}});
+        shelf.server().call("PUT", &stray, alias).await;
+        assert_eq!(shelf.fail(titles).await.0, "sink.name_taken");
+        assert_eq!(shelf.stage.db.value::<String>(&stored).await, checkpoint);
+        shelf.server().call("DELETE", &stray, Value::Null).await;
+        assert_eq!(shelf.succeed(titles).await.rows_read, 0);
+    }
+}
+
+#[tokio::test]
 async fn rows_that_a_pipeline_has_never_written_are_no_deletes_of_it() {
     for server in SearchServer::both().await {
         let shelf = Shelf::bare(&server, 100).await;

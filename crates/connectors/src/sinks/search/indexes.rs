@@ -161,19 +161,38 @@ pub(super) async fn of_ids<S: DeserializeOwned>(
     query: &str,
     ids: &[String],
 ) -> Result<Vec<Found<S>>> {
+    let (path, mut there) = (format!("{}/_mget{query}", encoded(index)), Vec::new());
+    for some in ids.chunks(AT_ONCE) {
+        there.extend(looked_for(client, &path, &json!({"ids": some})).await?);
+    }
+    Ok(there)
+}
+
+/// The same with some of their fields only.
+pub(super) async fn fields_of(
+    client: &Client,
+    index: &str,
+    fields: &[&String],
+    ids: &[String],
+) -> Result<Vec<Found<Value>>> {
+    let (path, mut there) = (format!("{}/_mget", encoded(index)), Vec::new());
+    for some in ids.chunks(AT_ONCE) {
+        let docs: Vec<Value> = some.iter().map(|id| json!({"_id": id, "_source": fields})).collect();
+        there.extend(looked_for(client, &path, &json!({"docs": docs})).await?);
+    }
+    Ok(there)
+}
+
+async fn looked_for<S: DeserializeOwned>(client: &Client, path: &str, body: &Value) -> Result<Vec<Found<S>>> {
     #[derive(Deserialize)]
     struct Answer<S> {
         docs: Vec<Found<S>>,
     }
-    let (path, mut there) = (format!("{}/_mget{query}", encoded(index)), Vec::new());
-    for some in ids.chunks(AT_ONCE) {
-        let answer: Answer<S> = client.get(Method::POST, &path, Some(&json!({"ids": some}))).await?;
-        if answer.docs.iter().any(|document| document.error.is_some()) {
-            return Err(unread());
-        }
-        there.extend(answer.docs.into_iter().filter(|document| document.found));
+    let answer: Answer<S> = client.get(Method::POST, path, Some(body)).await?;
+    if answer.docs.iter().any(|document| document.error.is_some()) {
+        return Err(unread());
     }
-    Ok(there)
+    Ok(answer.docs.into_iter().filter(|document| document.found).collect())
 }
 
 /// Which of these documents are there, with their versions.

@@ -85,6 +85,7 @@ impl SearchSink {
             }
             self.begin_load(load).await?;
         }
+        load.made = true;
         let index = self.names.physical(load.id);
         let door = self.names.load_door(self.fence()?.held.control.token, load.id);
         let (rows, ids) = self.distinct(batch, outcome)?;

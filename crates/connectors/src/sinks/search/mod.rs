@@ -202,6 +202,12 @@ impl Sink for SearchSink {
         self.finish_swap(&mut fence, &standing).await?;
         self.live = standing.live(&self.names).cloned();
         self.heed_control(&fence, &standing);
+        self.refuse_foreign_share(&standing)?;
+        if self.moved && state.checkpoint.edited && !self.target.document.partial {
+            // A person vouches for it, from now on.
+            let control = Control { live: self.live.clone(), ..fence.held.control.clone() };
+            fence.replace(control).await?;
+        }
         if self.target.document.partial {
             self.client.known.forget(&self.names.index);
         }
@@ -301,6 +307,16 @@ impl SearchSink {
         }
     }
 
+    /// Of an index that several pipelines write to, nothing tells whether it is there while something else has its name too:
+    /// its checkpoint counts until that is gone.
+    fn refuse_foreign_share(&self, standing: &Standing) -> Result<()> {
+        let rules = &self.target.document;
+        match rules.partial && !rules.take_over && standing.is_foreign(&self.names) {
+            true => Err(load::name_taken(&self.names, standing)),
+            false => Ok(()),
+        }
+    }
+
     /// The same, entered where nothing would tell it again: an index that several pipelines write to gets a door below, and
     /// looks like one that this pipeline has written from then on.
     async fn vouched(&self, lease: &Lease, state: State) -> Result<State> {
@@ -319,6 +335,7 @@ impl SearchSink {
         let State { mut checkpoint, version } = state;
         if let Some(load) = staged(&checkpoint)
             && self.made != Some(load.id)
+            && (load.made || load.rows > 0)
         {
             tracing::warn!(load = %load.id, "the index of this load is gone: it starts anew");
             checkpoint = checkpoint.without_pass();

@@ -223,9 +223,7 @@ impl SearchSink {
         if own.is_empty() || ids.is_empty() {
             return Ok(Vec::new());
         }
-        let own: Vec<String> = own.into_iter().map(|field| encoded(field)).collect();
-        let of_own = format!("?_source_includes={}", own.join(","));
-        let there = indexes::of_ids::<Value>(&self.client, live, &of_own, ids).await?;
+        let there = indexes::fields_of(&self.client, live, &own, ids).await?;
         let held = there.into_iter().filter(|found| found.source.as_ref().is_some_and(holds_something));
         Ok(held.map(|found| found.id).collect())
     }
