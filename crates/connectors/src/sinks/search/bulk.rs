@@ -25,7 +25,7 @@ const WORTH_COMPRESSING: usize = 16 << 10;
 /// Waits before what was refused for now is sent again; progress starts them anew.
 const WAITS: [u64; 11] = [50, 100, 200, 400, 800, 1600, 3000, 5000, 8000, 12_000, 20_000];
 /// Only what is looked at; the answer to a bulk may else be as long as the bulk.
-const ANSWER: &str = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.type,items.delete._index,items.update.result";
+const ANSWER: &str = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.type,items.delete._index";
 
 /// What became of operations.
 #[derive(Debug, Default)]
@@ -77,8 +77,6 @@ struct Done {
     /// Told of deletes.
     #[serde(rename = "_index")]
     index: Option<String>,
-    /// Told of updates.
-    result: Option<String>,
     error: Option<Fault>,
 }
 
@@ -261,10 +259,8 @@ impl Part<'_> {
                     }
                     (Action::Delete, 404) => {}
                     (Action::Delete, _) => sent.deleted += 1,
-                    // No row stands behind it: fields of one that has vanished, unless they were gone already.
-                    (Action::Update, _) if operation.row.is_none() => {
-                        sent.deleted += u64::from(done.result.as_deref() != Some("noop"));
-                    }
+                    // No row stands behind it: fields of one that has vanished.
+                    (Action::Update, _) if operation.row.is_none() => sent.deleted += 1,
                     (_, 201) => sent.created += 1,
                     _ => sent.updated += 1,
                 }

@@ -3,7 +3,7 @@
 use vitrina_core::{PipelineId, Result};
 
 use super::indexes::Standing;
-use super::load::name_taken;
+use super::load::refuse_taken;
 use super::names::Names;
 use super::{Client, index, key, mapping, require_key};
 use crate::sinks::Definition;
@@ -18,8 +18,5 @@ pub(super) async fn inspect(definition: &Definition<'_>) -> Result<()> {
     let client = Client::of(connections.get(&target.connection)?)?;
     let names = Names::new(index(name), PipelineId(uuid::Uuid::nil()));
     let standing = Standing::look(&client, &names).await?;
-    match standing.is_foreign(&names) && !target.document.take_over {
-        true => Err(name_taken(&names, &standing)),
-        false => Ok(()),
-    }
+    refuse_taken(&names, &standing, target.document.take_over)
 }

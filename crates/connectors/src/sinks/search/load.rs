@@ -221,13 +221,9 @@ impl SearchSink {
         alone
     }
 
-    /// What has the name and is not Vitrina's is replaced with consent only.
     pub(super) async fn refuse_foreign(&self) -> Result<()> {
         let standing = Standing::look(&self.client, &self.names).await?;
-        if !standing.is_foreign(&self.names) || self.target.document.take_over {
-            return Ok(());
-        }
-        Err(name_taken(&self.names, &standing))
+        refuse_taken(&self.names, &standing, self.target.document.take_over)
     }
 
     /// Counted, held against the limits, exchanged.
@@ -364,9 +360,7 @@ impl SearchSink {
         fence.sweep().await?;
         let standing = Standing::look(&fence.client, &fence.names).await?;
         // It may have come to be while the load went on.
-        if standing.is_foreign(&fence.names) && !take_over {
-            return Err(name_taken(&fence.names, &standing));
-        }
+        refuse_taken(&fence.names, &standing, take_over)?;
         let mut actions: Vec<Value> = Vec::new();
         if standing.concrete {
             actions.push(json!({"remove_index": {"index": name}}));
@@ -443,12 +437,16 @@ fn require_all(load: Load, found: u64) -> Result<()> {
     Err(lost(&format!("the index of this load holds {found} documents, and {} were sent", load.rows)))
 }
 
-pub(super) fn name_taken(names: &Names, standing: &Standing) -> Error {
+/// What has the name and is not Vitrina's is replaced with consent only.
+pub(super) fn refuse_taken(names: &Names, standing: &Standing, consent: bool) -> Result<()> {
+    if !standing.is_foreign(names) || consent {
+        return Ok(());
+    }
     let what = if standing.concrete { "an index" } else { "an alias" };
     let message = format!("{what} named {} is there already, and not made by Vitrina", names.index);
-    Error::fix("sink.name_taken", message).hint(
+    Err(Error::fix("sink.name_taken", message).hint(
         "it was left as it is; write to another name, or allow the next load to replace it (document: {take_over: true})",
-    )
+    ))
 }
 
 /// The pass is dropped with this error.

@@ -9,7 +9,7 @@ use vitrina_core::{PipelineId, Result};
 use super::checksum::FIELD;
 use super::control::{Controls, encoded};
 use super::indexes::{self, Standing as Aliases};
-use super::load::name_taken;
+use super::load::refuse_taken;
 use super::names::Names;
 use super::{Client, index, key, mapping, require_key};
 use crate::sinks::Definition;
@@ -31,7 +31,7 @@ pub(super) async fn standing(definition: &Definition<'_>) -> Result<Standing> {
         Some(live) => (Some(indexes::count(&client, live).await?), live_fields(&client, live, &said).await?),
         None => (None, Fields::new()),
     };
-    let taken = aliases.is_foreign(&names) && !target.document.take_over;
+    let taken = refuse_taken(&names, &aliases, definition.target.document.take_over).err();
     // A field that nobody declared can only be somebody else's doing, unless there are other pipelines to bring it.
     let whole = !target.document.partial && declared["dynamic"] == "strict";
     Ok(Standing {
@@ -42,8 +42,8 @@ pub(super) async fn standing(definition: &Definition<'_>) -> Result<Standing> {
         fields: beside(&texts(&said), &texts(&found), whole),
         lacks: Vec::new(),
         problem: match taken {
-            true => Some(name_taken(&names, &aliases).to_string()),
-            false => unwritable(definition, &declared),
+            Some(taken) => Some(taken.to_string()),
+            None => unwritable(definition, &declared),
         },
     })
 }
