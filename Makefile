@@ -44,10 +44,11 @@ bench: bootstrap ## workloads of the release binary beside their limits (ONLY=fu
 	@BENCH_BINARY=$(CARGO_TARGET_DIR)/release/vitrina ONLY='$(ONLY)' SCALE='$(or $(SCALE),1)' $(CARGO_TARGET_DIR)/release/vitrina-bench
 
 .PHONY: chaos
+chaos: export TESTS := 1
 chaos: build ## real processes under kills, stops and crashes, then seeded bugs (SECONDS=60, KILLS=, BUGS=fence, SEED=)
 	@cargo build --workspace --bin vitrina-chaos --test database
 	@CHAOS_BINARY=$(vitrina) CHAOS_SECONDS='$(SECONDS)' CHAOS_KILLS='$(KILLS)' CHAOS_ZOMBIES='$(ZOMBIES)' CHAOS_RESTARTS='$(RESTARTS)' \
-	  CHAOS_BUGS='$(BUGS)' CHAOS_SEED='$(SEED)' $(CARGO_TARGET_DIR)/debug/vitrina-chaos
+	  CHAOS_BUGS='$(BUGS)' CHAOS_TRIALS='$(TRIALS)' CHAOS_SEED='$(SEED)' $(CARGO_TARGET_DIR)/debug/vitrina-chaos
 
 .PHONY: build
 # A test target beside the binary makes cargo choose the features that `make test` needs: dependencies are built once.

@@ -38,6 +38,7 @@ const MARTS: &str = "create table if not exists analytics.polled (id int primary
 
 pub(crate) async fn measure(name: &str, ground: &Ground) -> Result<Measured> {
     ground.sql(MARTS)?;
+    ground.marts_like("analytics.polled", PIPELINES)?;
     for number in 0..PIPELINES {
         ground.pipeline(&pipeline(number)).await?;
     }
@@ -110,7 +111,7 @@ fn binary() -> Result<String> {
 fn pipeline(number: usize) -> serde_json::Value {
     json!({
         "name": format!("polled-{number}"), "description": "a pipeline whose status many programs ask for",
-        "source_query": "select id, modified from content.polled", "target_table": "analytics.polled",
+        "source_query": "select id, modified from content.polled", "target_table": format!("analytics.polled_{number}"),
         "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id",
         "schedule_interval": (number < BUSY).then_some("1s"),
     })

@@ -118,10 +118,12 @@ async fn wake(name: &str, ground: &Ground) -> Result<Measured> {
 
 async fn pipelines(ground: &Ground, name: &str, count: usize) -> Result<Vec<PipelineId>> {
     let mut ids = Vec::new();
+    ground.marts_like("analytics.fleet", count)?;
     for number in 0..count {
         let name = format!("{name}-{number}");
         let pipeline = json!({
-            "name": name, "source_query": "select id, modified from content.fleet", "target_table": "analytics.fleet",
+            "name": name, "source_query": "select id, modified from content.fleet",
+            "target_table": format!("analytics.fleet_{number}"),
             "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id",
         });
         ground.pipeline(&pipeline).await?;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use uuid::Uuid;
 use vitrina_cluster::{Cluster, Options};
+use vitrina_core::TargetPart;
 use vitrina_store::Store;
 
 pub(crate) struct Ground {
@@ -61,7 +62,8 @@ impl Ground {
         Ok(())
     }
 
-    /// A pipeline with the defaults of the API, but for these fields.
+    /// A pipeline with the defaults of the API, but for these fields. A target has one writer: the one that was measured
+    /// before goes.
     pub(crate) async fn pipeline(&self, changes: &Value) -> Result<()> {
         let mut config = json!({
             "id": Uuid::now_v7(), "type": "SQL", "source_type": "postgres", "source_connection": "cinema",
@@ -72,8 +74,23 @@ impl Ground {
         for (field, value) in changes.as_object().context("fields of a pipeline")? {
             config[field] = value.clone();
         }
+        let target = config["target_table"].as_str().context("a target")?;
+        let part = TargetPart { target: target.to_owned(), shared_value: None };
+        if !self.store.writers(&part).await?.names.is_empty() {
+            self.sql(&format!("delete from etl.etl_pipelines where target_table = '{target}'"))?;
+        }
         self.store.create_pipeline(&serde_json::from_value(config)?).await?;
         Ok(())
+    }
+
+    /// So many marts like this one, each for a pipeline of its own.
+    pub(crate) fn marts_like(&self, mart: &str, count: usize) -> Result<()> {
+        self.sql(&format!(
+            "do $$ begin for n in 0..{} loop
+                 execute format('create table if not exists {mart}_%s (like {mart} including all)', n);
+             end loop; end $$",
+            count.saturating_sub(1)
+        ))
     }
 
     pub(crate) fn sql(&self, statement: &str) -> Result<()> {

@@ -28,6 +28,8 @@ def by_rows(rows: list[dict]) -> list[dict]:
     return [row | {"title": row["title"].lower()} for row in rows]
 "#;
 
+const MART: &str = "analytics.films";
+
 pub(crate) async fn measure(name: &'static str, ground: &Ground) -> Result<Measured> {
     let function = if name == "python-arrow" { "by_arrow" } else { "by_rows" };
     let module = ground.file("bench_functions.py", MODULE)?;
@@ -40,14 +42,16 @@ pub(crate) async fn measure(name: &'static str, ground: &Ground) -> Result<Measu
     ];
     let runner = RunnerProcess::start_with(&ground.url, &ground.url, &variables)?;
     let plain = format!("{name}-without");
-    ground.pipeline(&pipeline(&plain, &json!([]))).await?;
+    ground.marts_like(MART, 1)?;
+    let beside = format!("{MART}_0");
+    ground.pipeline(&pipeline(&plain, &beside, &json!([]))).await?;
     let reader = json!({"order_index": 1, "task_type": "SQL", "body": FILMS});
     let step = json!({"order_index": 2, "task_type": "PYTHON", "body": function});
-    ground.pipeline(&pipeline(name, &json!([reader, step]))).await?;
+    ground.pipeline(&pipeline(name, MART, &json!([reader, step]))).await?;
     let (mut with, mut without, mut last) = (Vec::new(), Vec::new(), None);
     for _ in 0..ROUNDS {
-        let (alone, _) = run(&runner, ground, &plain).await?;
-        let (took, record) = run(&runner, ground, name).await?;
+        let (alone, _) = run(&runner, ground, &plain, &beside).await?;
+        let (took, record) = run(&runner, ground, name, MART).await?;
         eprintln!("  without: {alone}, with: {took}");
         without.push(alone);
         with.push(took);
@@ -58,12 +62,12 @@ pub(crate) async fn measure(name: &'static str, ground: &Ground) -> Result<Measu
     Ok(Measured { batches: Some(record.batches), ..measured.by(&runner.usage()?) })
 }
 
-fn pipeline(name: &str, plan: &Value) -> Value {
-    json!({"name": name, "source_query": FILMS, "target_table": "analytics.films", "batch_size": BATCH, "plan": plan})
+fn pipeline(name: &str, mart: &str, plan: &Value) -> Value {
+    json!({"name": name, "source_query": FILMS, "target_table": mart, "batch_size": BATCH, "plan": plan})
 }
 
-async fn run(runner: &RunnerProcess, ground: &Ground, name: &str) -> Result<(Took, RunRecord)> {
-    ground.sql("truncate analytics.films")?;
+async fn run(runner: &RunnerProcess, ground: &Ground, name: &str, mart: &str) -> Result<(Took, RunRecord)> {
+    ground.sql(&format!("truncate {mart}"))?;
     ground.sql("checkpoint")?;
     runner.timed_run(&ground.store, name).await
 }

@@ -30,7 +30,7 @@ const CHANGE: &str = "update content.film_work set title = title || '.', modifie
 
 /// Rows that a pass finds in its late window, and need not read again.
 const IN_WINDOW: &str = "update content.film_work set modified = now() where id in (select id from content.film_work order by id limit 20000)";
-const OLD_CHANGES: &str = "insert into vitrina.change_log (source, key, kid, op, xid)
+const OLD_CHANGES: &str = "insert into vitrina_log.change_log (source, key, kid, op, xid)
     select 'content.film_work(id)', jsonb_build_array(n::text), n, 'U', '3' from generate_series(1, greatest(1, $rows)) n";
 
 pub(crate) async fn measure(name: &str, ground: &Ground, scale: f64) -> Result<Measured> {
@@ -77,7 +77,7 @@ async fn tick(
 ) -> Result<Measured> {
     if by_log {
         ground.sql(&OLD_CHANGES.replace("$rows", &format!("{rows:.0}")))?;
-        ground.sql("analyze vitrina.change_log")?;
+        ground.sql("analyze vitrina_log.change_log")?;
     } else {
         // The updates of other workloads have left holes all over the table; a service's own changes lie together.
         ground.sql("vacuum full content.film_work")?;

@@ -46,6 +46,18 @@ begin
     return null;
 end $$;
 
+-- The same for targets elsewhere, from one copy to the next.
+create function chaos.see_elsewhere(p_mart text, p_rows jsonb, p_opened_at timestamptz, p_successes bigint) returns void language plpgsql as $$
+begin
+    perform chaos.blame('a row went back', p_mart, format('row %s from version %s to %s', o.id, o.version, (n.row ->> 1)::bigint))
+       from jsonb_array_elements(p_rows) n (row) join chaos.elsewhere o on o.mart = p_mart and o.id = (n.row ->> 0)::int
+      where (n.row ->> 1)::bigint < o.version;
+    delete from chaos.elsewhere where mart = p_mart;
+    insert into chaos.elsewhere select p_mart, (n.row ->> 0)::int, (n.row ->> 1)::bigint, n.row ->> 2 from jsonb_array_elements(p_rows) n (row);
+    insert into chaos.elsewhere_progress values (p_mart, p_opened_at, p_successes)
+    on conflict (mart) do update set opened_at = excluded.opened_at, successes = excluded.successes;
+end $$;
+
 -- Batches: entered by the owner alone, under tokens that never go back.
 create function chaos.see_batch() returns trigger language plpgsql as $$
 declare
@@ -121,14 +133,25 @@ begin
     return null;
 end $$;
 
-create trigger chaos after insert or update or delete on analytics.film for each row execute function chaos.see_mart('id');
-create trigger chaos after insert or update or delete on analytics.film_rating for each row execute function chaos.see_mart('film_id');
-create trigger chaos after insert or update or delete on analytics.actor for each row execute function chaos.see_mart('id');
-create trigger chaos after insert or update or delete on analytics.actor_full for each row execute function chaos.see_mart('id');
-create trigger chaos_truncate after truncate on analytics.film execute function chaos.see_truncate();
-create trigger chaos_truncate after truncate on analytics.film_rating execute function chaos.see_truncate();
-create trigger chaos_truncate after truncate on analytics.actor execute function chaos.see_truncate();
-create trigger chaos_truncate after truncate on analytics.actor_full execute function chaos.see_truncate();
+-- Where a runner can be held: whoever has the lock of a point exclusively stops the next session that gets there.
+create function chaos.pause_here() returns trigger language plpgsql as $$
+begin
+    perform pg_advisory_xact_lock_shared(4711, tg_argv[0]::int);
+    return case when tg_level = 'ROW' then new end;
+end $$;
+
+do $$
+declare
+    mart record;
+begin
+    for mart in select * from (values ('film', 'id'), ('film_rating', 'film_id'), ('film_cast', 'id'), ('shelf', 'id'), ('actor', 'id'), ('actor_full', 'id')) m (name, key) loop
+        execute format('create trigger chaos after insert or update or delete on analytics.%I for each row execute function chaos.see_mart(%L)', mart.name, mart.key);
+        execute format('create trigger chaos_truncate after truncate on analytics.%I execute function chaos.see_truncate()', mart.name);
+        execute format('create trigger chaos_pause before insert or update or delete on analytics.%I execute function chaos.pause_here(1)', mart.name);
+    end loop;
+end $$;
+create trigger chaos_pause before update on etl.etl_runs for each row when (old.finished_at is null and new.finished_at is not null)
+    execute function chaos.pause_here(2);
 create trigger chaos after insert on etl.etl_batches for each row execute function chaos.see_batch();
 create trigger chaos after update on etl.etl_pipelines for each row
     when ((old.status, old.owner, old.lease_token, old.run_id, old.enabled) is distinct from (new.status, new.owner, new.lease_token, new.run_id, new.enabled))

@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::process::Child;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,43 +15,71 @@ use crate::ground::Ground;
 
 #[derive(Debug)]
 pub(crate) struct Api {
-    process: Child,
+    ground: Ground,
+    port: u16,
+    process: Mutex<Child>,
     client: Client,
     base: String,
 }
 
+/// How a run or a comparison ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) status: String,
+    /// Of the error it ended with.
+    pub(crate) code: String,
+}
+
 const TOKEN: &str = "token-of-the-storm";
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A run of a fraction of a second, in a storm.
+const LONGEST: Duration = Duration::from_secs(120);
 
 impl Api {
     pub(crate) async fn start(ground: &Ground) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let process = ground
-            .command("api", &["serve"])?
-            .env("VITRINA_API_LISTEN", format!("127.0.0.1:{port}"))
-            .env("VITRINA_ADMIN_TOKEN", TOKEN)
-            .env("VITRINA_LOG_LEVEL", "warn")
-            .spawn()?;
+        let process = Mutex::new(serve(ground, port)?);
         let base = format!("http://127.0.0.1:{port}/api/v1");
-        let api = Self { process, client: vitrina_testbed::http_client(), base };
+        let ground = ground.clone();
+        let api = Self { ground, port, process, client: vitrina_testbed::http_client(), base };
         let started = Instant::now();
         while !matches!(api.call(Method::GET, "/health", &Value::Null).await, Ok((200, _))) {
             ensure!(
                 started.elapsed() < PATIENCE,
                 "the API does not answer: see {}",
-                ground.log("api").display()
+                api.ground.log("api").display()
             );
             sleep(Duration::from_millis(50)).await;
         }
         Ok(api)
     }
 
+    /// `kill -9`, and another one at the same address.
+    pub(crate) fn restart(&self) -> Result<()> {
+        let mut process = self.process.lock().expect("no holder panics");
+        process.kill()?;
+        process.wait()?;
+        *process = serve(&self.ground, self.port)?;
+        Ok(())
+    }
+
     pub(crate) async fn call(&self, method: Method, path: &str, body: &Value) -> Result<(u16, Value)> {
+        let is_patch = method == Method::PATCH;
         let request = self.client.request(method, format!("{}{path}", self.base)).bearer_auth(TOKEN);
         let request = if body.is_null() { request } else { request.json(body) };
+        let request = if is_patch { request.header("if-match", "*") } else { request };
         let answer = request.timeout(PATIENCE).send().await?;
         let status = answer.status().as_u16();
         Ok((status, answer.json().await.unwrap_or_default()))
+    }
+
+    /// Targets, by name.
+    pub(crate) async fn describe(&self, targets: &[(String, Value)]) -> Result<()> {
+        for (name, target) in targets {
+            let (status, answer) = self.call(Method::PUT, &format!("/targets/{name}"), target).await?;
+            ensure!(status == 201, "PUT /targets/{name} answers {status}: {answer}");
+        }
+        Ok(())
     }
 
     pub(crate) async fn create(&self, pipeline: &Value) -> Result<()> {
@@ -66,6 +95,7 @@ impl Api {
             ..0.35 => ("run", json!({})),
             ..0.74 => ("run", json!({"on_active": "after"})),
             ..0.76 => ("run", json!({"mode": "full", "on_active": "after"})),
+            ..0.78 => ("run", json!({"keys": some_keys(dice), "on_active": "after"})),
             ..0.82 => ("pause", json!({})),
             ..0.87 => ("cancel", json!({})),
             _ => ("enable", Value::Null),
@@ -87,20 +117,57 @@ impl Api {
     }
 
     async fn try_run(&self, pipeline: &str) -> Result<String> {
-        let path = |verb: &str| format!("/pipelines/{pipeline}/{verb}");
-        self.call(Method::POST, &path("enable"), &Value::Null).await?;
-        let (status, answer) = self.call(Method::POST, &path("run"), &json!({"on_active": "join"})).await?;
-        let Some(run) = answer["run_id"].as_str() else {
-            return Ok(format!("{status} {}", answer["code"].as_str().unwrap_or_default()));
-        };
+        self.call(Method::POST, &format!("/pipelines/{pipeline}/enable"), &Value::Null).await?;
+        let run = self.request(pipeline, &json!({"on_active": "join"})).await?;
         let (_, run) = self.call(Method::GET, &format!("/runs/{run}?wait=20"), &Value::Null).await?;
         Ok(run["status"].as_str().context("a run has a status")?.to_owned())
     }
+
+    /// The id of a run that this body asks for.
+    pub(crate) async fn request(&self, pipeline: &str, body: &Value) -> Result<String> {
+        let (status, answer) = self.call(Method::POST, &format!("/pipelines/{pipeline}/run"), body).await?;
+        let run = answer["run_id"].as_str();
+        Ok(run
+            .with_context(|| format!("{status} {}", answer["code"].as_str().unwrap_or_default()))?
+            .to_owned())
+    }
+
+    /// Waits, through restarts of server and API, for the end of what is found at this path.
+    pub(crate) async fn end_of(&self, path: &str) -> Result<(Outcome, Value)> {
+        let started = Instant::now();
+        loop {
+            let answer = self.call(Method::GET, &format!("{path}?wait=10"), &Value::Null).await;
+            if let Ok((200, answer)) = &answer
+                && !answer["finished_at"].is_null()
+            {
+                let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
+                return Ok((Outcome { status: text("status"), code: text("error_code") }, answer.clone()));
+            }
+            ensure!(started.elapsed() < LONGEST, "{path} does not come to an end: {answer:?}");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+fn serve(ground: &Ground, port: u16) -> Result<Child> {
+    let process = ground
+        .command("api", &["serve"])?
+        .env("VITRINA_API_LISTEN", format!("127.0.0.1:{port}"))
+        .env("VITRINA_ADMIN_TOKEN", TOKEN)
+        .env("VITRINA_LOG_LEVEL", "warn")
+        .spawn()?;
+    Ok(process)
+}
+
+/// Ids that the tables may have.
+fn some_keys(dice: &mut Dice) -> Vec<[String; 1]> {
+    (0..5).map(|_| [(1.0 + dice.share() * 200.0).floor().to_string()]).collect()
 }
 
 impl Drop for Api {
     fn drop(&mut self) {
-        self.process.kill().ok();
-        self.process.wait().ok();
+        let process = self.process.get_mut().expect("no holder panics");
+        process.kill().ok();
+        process.wait().ok();
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
 use crate::report::Sought;
-use crate::{Weather, storm};
+use crate::{Trial, Weather, storm};
 
 #[derive(Debug)]
 pub struct Bug {
@@ -50,6 +50,31 @@ pub const ALL: &[Bug] = &[
     bug!("disabled", "a disabled pipeline whose runner died is left alone", |weather| {
         (weather.kills, weather.blocks, weather.calls, weather.disables) = (480, 120, 2400, 0.2);
     }),
+    bug!(
+        "snapshot",
+        "the snapshot is taken before tables are locked, and a truncated one looks empty",
+        |weather| {
+            weather.only(&[]);
+            (weather.writers, weather.rewrites) = (6, 720);
+        }
+    ),
+    bug!("refused-row", "the next COPY is sent before it is known whether the last one failed", |weather| {
+        weather.only(&[]);
+        weather.writers = 6;
+    }),
+    bug!("old-load", "a load continues what another run has left", |weather| weather.only(&[Trial::Stack])),
+    bug!("two-writers", "a mart is written by whoever asks", |weather| weather.only(&[Trial::Second])),
+    bug!("column-type", "a column that got another type is read as if it had the old one", |weather| {
+        weather.only(&[Trial::Typed]);
+    }),
+    bug!("restored-source", "a source that has gone back in time is believed", |weather| {
+        weather.only(&[Trial::Archive]);
+    }),
+    bug!("rounding", "a mart takes values that it rounds", |weather| weather.only(&[Trial::Price])),
+    bug!("delete-steps", "the delete limit counts anew with every attempt", |weather| {
+        weather.only(&[Trial::Stock]);
+    }),
+    bug!("null-is-zero", "a comparison takes NULL for zero", |weather| weather.only(&[Trial::Vault])),
 ];
 
 /// A bug that does not show within this time counts as not found.

@@ -7,9 +7,12 @@ use anyhow::Result;
 use tokio::time::sleep;
 
 use crate::dice::Dice;
+use crate::failpoints;
 use crate::mute;
 use crate::pipelines::NAMES;
+use crate::rewrites;
 use crate::storm::Storm;
+use crate::trials::Trial;
 use crate::weather::Weather;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +30,14 @@ pub(crate) enum Harm {
     /// A runner's sessions at the meta-store hang and its mart is locked, until somebody has taken its place: then
     /// it goes on, not knowing, with only the fence before it.
     Mute,
+    /// A table of the source, or a mart, is rewritten or changed, as its owner may do at any time.
+    Rewrite,
+    /// A runner is held in the middle of a merge or at the end of a run, and killed or stopped there.
+    Failpoint,
+    /// `kill -9` of the API, which is started again.
+    KillApi,
+    /// The search server is frozen for a while, or killed and started again.
+    Search,
     /// Somebody asks the API for something.
     Ask,
 }
@@ -35,6 +46,8 @@ pub(crate) enum Harm {
 pub(crate) struct Tally {
     done: BTreeMap<Harm, u32>,
     pub(crate) answers: BTreeMap<u16, u32>,
+    /// Trials that were played to their end.
+    pub(crate) trials: BTreeMap<Trial, u32>,
     pub(crate) first_violation: Option<Duration>,
 }
 
@@ -45,8 +58,19 @@ impl Tally {
 }
 
 impl Harm {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Kill, Self::Zombie, Self::Restart, Self::Terminate, Self::Block, Self::Mute, Self::Ask];
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Kill,
+        Self::Zombie,
+        Self::Restart,
+        Self::Terminate,
+        Self::Block,
+        Self::Mute,
+        Self::Rewrite,
+        Self::Failpoint,
+        Self::KillApi,
+        Self::Search,
+        Self::Ask,
+    ];
 
     fn times(self, weather: &Weather) -> u32 {
         match self {
@@ -56,6 +80,10 @@ impl Harm {
             Self::Terminate => weather.terminations,
             Self::Block => weather.blocks,
             Self::Mute => weather.mutes,
+            Self::Rewrite => weather.rewrites,
+            Self::Failpoint => weather.failpoints,
+            Self::KillApi => weather.api_kills,
+            Self::Search => weather.search_harms,
             Self::Ask => weather.calls,
         }
     }
@@ -106,6 +134,13 @@ impl Storm {
             Harm::Terminate => Ok(self.terminate(dice).await.unwrap_or(false)),
             Harm::Block => Ok(self.block(dice).await.is_ok()),
             Harm::Mute => Ok(mute::mute(self, dice).await.unwrap_or(false)),
+            Harm::Rewrite => Ok(rewrites::rewrite(self, dice).await.is_ok()),
+            Harm::Failpoint => Ok(failpoints::hold(self, dice).await.unwrap_or(false)),
+            Harm::KillApi => {
+                self.api.restart()?;
+                Ok(true)
+            }
+            Harm::Search => Ok(self.ground.elsewhere.harm(dice).await),
             Harm::Ask => Ok(self.ask(dice).await),
         }
     }
@@ -163,7 +198,8 @@ impl Storm {
     }
 
     async fn ask(&self, dice: &mut Dice) -> bool {
-        let pipeline = dice.pick(&NAMES).copied().unwrap_or(NAMES[0]);
+        let names: Vec<_> = NAMES.into_iter().chain(self.ground.elsewhere.names()).collect();
+        let pipeline = dice.pick(&names).copied().unwrap_or(NAMES[0]);
         let status = self.api.ask_something(pipeline, self.weather.disables, dice).await.unwrap_or(0);
         *self.tally.lock().expect("no holder panics").answers.entry(status).or_default() += 1;
         true

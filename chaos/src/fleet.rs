@@ -112,8 +112,15 @@ impl Fleet {
     /// `kill -9`, and another one under a fresh name.
     pub fn kill(&mut self, at_work: &[String], dice: &mut Dice) -> Result<bool> {
         let Some(name) = self.pick(at_work, dice) else { return Ok(false) };
-        self.disturb(&name);
-        let place = self.runners.iter().position(|runner| runner.name == name).context("it is there")?;
+        self.kill_this(&name)
+    }
+
+    /// The same for this one, if it is still there.
+    pub fn kill_this(&mut self, name: &str) -> Result<bool> {
+        self.disturb(name);
+        let Some(place) = self.runners.iter().position(|runner| runner.name == name) else {
+            return Ok(false);
+        };
         let mut runner = self.runners.remove(place);
         runner.child.kill()?;
         runner.child.wait()?;
@@ -126,10 +133,21 @@ impl Fleet {
 
     pub fn stop(&mut self, at_work: &[String], dice: &mut Dice) -> Option<String> {
         let name = self.pick(at_work, dice)?;
-        self.disturb(&name);
-        let runner = self.runners.iter_mut().find(|runner| runner.name == name)?;
+        self.stop_this(&name).then_some(name)
+    }
+
+    /// Until it is woken.
+    pub fn stop_this(&mut self, name: &str) -> bool {
+        self.disturb(name);
+        let Some(runner) = self.runners.iter_mut().find(|runner| runner.name == name) else { return false };
         runner.stopped = kill(runner.pid(), Signal::SIGSTOP).is_ok();
-        Some(name)
+        true
+    }
+
+    /// The runner that has this socket, unless it is to be spared or stopped already.
+    pub fn holder_of(&self, socket: &str) -> Option<String> {
+        let runner = self.runners.iter().find(|runner| !runner.stopped && runner.holds(socket))?;
+        (self.keeper.as_ref() != Some(&runner.name)).then(|| runner.name.clone())
     }
 
     pub fn wake(&mut self, name: &str) {

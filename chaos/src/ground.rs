@@ -14,10 +14,17 @@ use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
 use vitrina_cluster::{Cluster, Options};
 
+use crate::archive::Archive;
+use crate::elsewhere::Elsewhere;
+use crate::weather::Weather;
+
 /// Cheap to clone: all share the server.
 #[derive(Debug, Clone)]
 pub struct Ground {
     cluster: Arc<Cluster>,
+    /// A source that is restored from a copy now and then.
+    pub(crate) archive: Arc<Archive>,
+    pub(crate) elsewhere: Arc<Elsewhere>,
     pub binary: PathBuf,
     /// Logs of all processes.
     pub logs: PathBuf,
@@ -46,7 +53,7 @@ const LOGINS: u32 = 16;
 const APPLICATION: &str = "chaos";
 
 impl Ground {
-    pub async fn prepare(binary: &Path, folder: &Path) -> Result<Self> {
+    pub async fn prepare(binary: &Path, folder: &Path, weather: &Weather) -> Result<Self> {
         let logs = folder.join("logs");
         std::fs::create_dir_all(&logs)?;
         let options = Options {
@@ -57,8 +64,12 @@ impl Ground {
         let cluster = tokio::task::spawn_blocking(move || Cluster::start(&options)).await??;
         let administrator = connect(&cluster.url("postgres")).await?;
         administrator.client.batch_execute("create database cinema").await?;
+        administrator.client.batch_execute("create database remote").await?;
         let url = cluster.url("cinema");
-        let ground = Self { cluster: Arc::new(cluster), binary: binary.to_owned(), logs, url };
+        let archive = Arc::new(Archive::start(&folder.join("archive")).await?);
+        let elsewhere = Elsewhere::prepare(cluster.url("remote"), weather.search, weather.seed).await?;
+        let (cluster, elsewhere) = (Arc::new(cluster), Arc::new(elsewhere));
+        let ground = Self { cluster, archive, elsewhere, binary: binary.to_owned(), logs, url };
         ground.fill().await?;
         Ok(ground)
     }
@@ -68,8 +79,13 @@ impl Ground {
         let session = self.session().await?;
         self.vitrina("migrate", &["migrate"])?;
         session.client.batch_execute(include_str!("../sql/source.sql")).await.context("source.sql")?;
-        let install = ["changelog", "install", "content.actor", "--key", "id", "--apply"];
-        self.vitrina("changelog", &install)?;
+        session.client.batch_execute(include_str!("../sql/trials.sql")).await.context("trials.sql")?;
+        for table in ["content.actor", "content.stock"] {
+            self.vitrina(
+                "changelog",
+                &["changelog", "install", table, "--connection", "content", "--key", "id", "--apply"],
+            )?;
+        }
         for login in 0..LOGINS {
             session
                 .client
@@ -103,11 +119,17 @@ impl Ground {
             .env("VITRINA_CONNECTIONS_CONTENT_URL", &self.url)
             .env("VITRINA_CONNECTIONS_CONTENT_ALLOWED_SCHEMAS", "content")
             .env("VITRINA_CONNECTIONS_MARTS_URL", &self.url)
+            .env("VITRINA_CONNECTIONS_ARCHIVE_URL", self.archive.url())
+            .env("VITRINA_CONNECTIONS_ARCHIVE_ALLOWED_SCHEMAS", "content")
+            .env("VITRINA_CONNECTIONS_REMOTE_URL", self.elsewhere.remote_url())
             .env("VITRINA_LOG_FORMAT", "text")
             .current_dir(&self.logs)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
+        if let Some(url) = self.elsewhere.search_url() {
+            command.env("VITRINA_CONNECTIONS_SEARCH_URL", url);
+        }
         Ok(command)
     }
 
@@ -130,25 +152,34 @@ impl Ground {
 
     /// Ends the server and deletes its data; the logs stay.
     pub async fn clear(self) -> Result<()> {
+        if let Some(archive) = Arc::into_inner(self.archive) {
+            archive.stop().await.ok();
+        }
         let Some(cluster) = Arc::into_inner(self.cluster) else { return Ok(()) };
         tokio::task::spawn_blocking(move || cluster.stop()).await?.ok();
         Ok(())
     }
 }
 
-fn crash(cluster: &Cluster) -> Result<()> {
+/// Ends a server as a power cut does.
+pub(crate) fn cut_off(cluster: &Cluster) -> Result<()> {
     let pid = Pid::from_raw(cluster.postmaster().context("the server runs")?);
     kill(pid, Signal::SIGQUIT)?;
     while kill(pid, None).is_ok() {
         thread::sleep(Duration::from_millis(5));
     }
+    Ok(())
+}
+
+fn crash(cluster: &Cluster) -> Result<()> {
+    cut_off(cluster)?;
     let options = Options { port: Some(cluster.port()), ..Options::new(cluster.directory()) };
     let settings = SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     Cluster::start(&Options { settings, ..options })?;
     Ok(())
 }
 
-async fn connect(url: &str) -> Result<Session> {
+pub(crate) async fn connect(url: &str) -> Result<Session> {
     let mut config: tokio_postgres::Config = url.parse()?;
     config.application_name(APPLICATION).connect_timeout(Duration::from_secs(5));
     let (client, connection) = config.connect(NoTls).await?;

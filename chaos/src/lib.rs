@@ -3,8 +3,11 @@
 //! into the binary by hand prove that the probes can see.
 
 mod api;
+mod archive;
 pub mod bugs;
 mod dice;
+mod elsewhere;
+mod failpoints;
 mod faults;
 pub mod fleet;
 pub mod ground;
@@ -12,8 +15,11 @@ mod mute;
 mod pipelines;
 pub mod probes;
 pub mod report;
+mod rewrites;
 mod storm;
+mod trials;
 mod weather;
 
 pub use storm::{fill_marts, storm};
+pub use trials::Trial;
 pub use weather::Weather;

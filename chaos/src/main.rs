@@ -1,5 +1,6 @@
 //! `make chaos`: the storm on the binary as it is, then on binaries with one bug each, which it must find.
 //! CHAOS_SECONDS, _KILLS, _ZOMBIES, _RESTARTS and _SEED choose the storm, CHAOS_BUGS the bugs: names, `all` or `none`.
+//! CHAOS_TRIALS leaves nothing of the storm but these trials.
 #![allow(clippy::print_stdout)] // its summary is its output
 
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use vitrina_chaos::bugs::{self, Bug, Workshop};
 use vitrina_chaos::report::Report;
-use vitrina_chaos::{Weather, storm};
+use vitrina_chaos::{Trial, Weather, storm};
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
@@ -60,11 +61,28 @@ fn binary(folder: &std::path::Path) -> Result<PathBuf> {
 
 fn weather() -> Result<Weather> {
     let seed = variable("CHAOS_SEED")?.unwrap_or_else(|| std::process::id().into());
-    let mut weather = Weather::of(seed, variable("CHAOS_SECONDS")?.unwrap_or(900));
+    let mut weather =
+        Weather { search: true, ..Weather::of(seed, variable("CHAOS_SECONDS")?.unwrap_or(900)) };
     weather.kills = variable("CHAOS_KILLS")?.unwrap_or(weather.kills);
     weather.zombies = variable("CHAOS_ZOMBIES")?.unwrap_or(weather.zombies);
     weather.restarts = variable("CHAOS_RESTARTS")?.unwrap_or(weather.restarts);
+    if let Some(trials) = chosen_trials()? {
+        weather.only(&trials);
+    }
     Ok(weather)
+}
+
+/// A storm of nothing else, to see what is wrong with one.
+fn chosen_trials() -> Result<Option<Vec<Trial>>> {
+    let Some(wanted) = std::env::var("CHAOS_TRIALS").ok().filter(|names| !names.is_empty()) else {
+        return Ok(None);
+    };
+    let known = || Trial::ALL.map(Trial::name).join(", ");
+    let find = |name: &str| {
+        let found = Trial::ALL.into_iter().find(|trial| trial.name() == name);
+        found.with_context(|| format!("no trial is called {name:?}: one of {}", known()))
+    };
+    wanted.split([',', ' ']).filter(|name| !name.is_empty()).map(find).collect::<Result<_>>().map(Some)
 }
 
 fn variable<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(name: &str) -> Result<Option<T>> {

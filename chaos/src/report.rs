@@ -21,6 +21,13 @@ pub struct Stormed {
     pub terminated_sessions: u32,
     pub blocked_marts: u32,
     pub muted_runners: u32,
+    pub rewrites: u32,
+    pub failpoints: u32,
+    pub api_kills: u32,
+    /// Times that the search server was frozen or killed.
+    pub search_harms: u32,
+    /// By name, how often each was played to its end.
+    pub trials: BTreeMap<String, u32>,
     pub api_calls: u32,
     /// By status; 0 is no answer at all.
     pub api_answers: BTreeMap<String, u32>,
@@ -74,7 +81,7 @@ impl Report {
 impl Stormed {
     pub fn summary(&self) -> String {
         let mut text = format!(
-            "seed {}: {} kills, {} zombies, {} restarts, {} sessions ended, {} marts blocked, {} runners muted, {} calls of the API in {:.0} s\n",
+            "seed {}: {} kills, {} zombies, {} restarts, {} sessions ended, {} marts blocked, {} runners muted, {} tables rewritten, {} runners held at a failpoint, {} kills of the API, {} search servers harmed, {} calls of the API in {:.0} s\n",
             self.seed,
             self.kills,
             self.zombies,
@@ -82,9 +89,15 @@ impl Stormed {
             self.terminated_sessions,
             self.blocked_marts,
             self.muted_runners,
+            self.rewrites,
+            self.failpoints,
+            self.api_kills,
+            self.search_harms,
             self.api_calls,
             self.seconds
         );
+        let trials: Vec<_> = self.trials.iter().map(|(trial, count)| format!("{trial} {count}")).collect();
+        writeln!(text, "trials: {}", trials.join(", ")).expect("a string takes everything");
         let answers: Vec<_> =
             self.api_answers.iter().map(|(status, count)| format!("{status}: {count}")).collect();
         writeln!(text, "the API answered {}", answers.join(", ")).expect("a string takes everything");

@@ -17,6 +17,7 @@ use crate::ground::Ground;
 use crate::pipelines;
 use crate::probes::{self, Prober, Violation};
 use crate::report::Stormed;
+use crate::trials;
 use crate::weather::Weather;
 
 /// Between two probes: some twenty a second, and most of the machine is left to the storm.
@@ -32,13 +33,15 @@ pub(crate) struct Storm {
     pub(crate) api: Arc<Api>,
     pub(crate) weather: Weather,
     pub(crate) tally: Arc<Mutex<Tally>>,
+    /// What trials have found and nobody has seen yet.
+    pub(crate) found: Arc<Mutex<Vec<Violation>>>,
     /// The storm is over, or a hunt has found what it was after.
     pub(crate) over: CancellationToken,
 }
 
 /// Storms on this binary. Logs stay below `folder`.
 pub async fn storm(binary: &Path, folder: &Path, weather: &Weather) -> Result<Stormed> {
-    let ground = Ground::prepare(binary, folder).await?;
+    let ground = Ground::prepare(binary, folder, weather).await?;
     let started = Instant::now();
     let stormed = blow(&ground, weather).await?;
     ground.clear().await?;
@@ -48,12 +51,14 @@ pub async fn storm(binary: &Path, folder: &Path, weather: &Weather) -> Result<St
 /// All marts as their sources are, and nobody at work any more.
 pub async fn fill_marts(ground: &Ground) -> Result<()> {
     let (api, weather) = (Api::start(ground).await?, Weather { runners: 1, ..Weather::of(1, 1) });
+    api.describe(&pipelines::targets(&weather)).await?;
     for mut pipeline in pipelines::all(&weather) {
         pipeline["schedule_interval"] = serde_json::Value::Null;
+        pipeline["full_schedule"] = serde_json::Value::Null;
         api.create(&pipeline).await?;
     }
     let fleet = Fleet::start(ground, &weather)?;
-    for pipeline in pipelines::NAMES {
+    for pipeline in pipelines::NAMES.iter().chain(&ground.elsewhere.names()) {
         api.succeed(pipeline, CALM).await?;
     }
     drop(fleet);
@@ -62,8 +67,12 @@ pub async fn fill_marts(ground: &Ground) -> Result<()> {
 
 async fn blow(ground: &Ground, weather: &Weather) -> Result<Stormed> {
     let api = Arc::new(Api::start(ground).await?);
+    api.describe(&pipelines::targets(weather)).await?;
     for pipeline in pipelines::all(weather) {
         api.create(&pipeline).await?;
+    }
+    for trial in &weather.trials {
+        api.create(&trial.pipeline(weather)).await?;
     }
     let fleet = Fleet::start(ground, weather)?;
     let storm = Storm {
@@ -72,6 +81,7 @@ async fn blow(ground: &Ground, weather: &Weather) -> Result<Stormed> {
         api,
         weather: weather.clone(),
         tally: Arc::default(),
+        found: Arc::default(),
         over: CancellationToken::new(),
     };
     let mut prober = Prober::new(ground);
@@ -93,6 +103,9 @@ impl Storm {
         }
         for _ in 0..self.weather.writers {
             harms.spawn(faults::keep_writing(self.share()));
+        }
+        for trial in self.weather.trials.clone() {
+            harms.spawn(trials::keep_playing(self.share(), trial, dice.split()));
         }
         let mut found = Vec::new();
         while started.elapsed() < self.weather.length && found.len() < ENOUGH {
@@ -123,6 +136,7 @@ impl Storm {
             Err(error) if !is_away(&error) => return Err(error.context("a probe")),
             probed => probed.unwrap_or_default(),
         };
+        found.append(&mut self.found.lock().expect("no holder panics"));
         let mut fleet = self.fleet.lock().expect("no holder panics");
         for (runner, line) in fleet.lost_leases() {
             found.push(Violation::new("a healthy runner lost its lease", "", format!("{runner}: {line}")));
@@ -141,7 +155,11 @@ impl Storm {
     /// Nobody writes any more: two runs of each pipeline, of which the first may finish an older pass.
     async fn settle(&self, prober: &mut Prober) -> Result<Vec<Violation>> {
         let mut found = Vec::new();
-        for pipeline in pipelines::NAMES.iter().chain(&pipelines::NAMES) {
+        let accepted = "update content.shelf set title = 'Calm', version = version + 1 where title is null";
+        self.ground.session().await?.client.batch_execute(accepted).await?;
+        self.ground.elsewhere.calm().await;
+        let names: Vec<_> = pipelines::NAMES.into_iter().chain(self.ground.elsewhere.names()).collect();
+        for pipeline in names.iter().chain(&names) {
             if let Err(error) = self.api.succeed(pipeline, CALM).await {
                 found.push(Violation::new("a pipeline does not settle", pipeline, error.to_string()));
                 break;
@@ -149,6 +167,7 @@ impl Storm {
         }
         found.extend(self.look(prober).await?);
         let session = self.ground.session().await?;
+        self.ground.elsewhere.copy(&session.client).await?;
         found.extend(probes::differences(&session.client).await?);
         found.extend(probes::whole_history(&session.client).await?);
         Ok(found)
@@ -161,6 +180,7 @@ impl Storm {
             api: Arc::clone(&self.api),
             weather: self.weather.clone(),
             tally: Arc::clone(&self.tally),
+            found: Arc::clone(&self.found),
             over: self.over.clone(),
         }
     }
@@ -176,6 +196,11 @@ impl Storm {
             terminated_sessions: tally.of(Harm::Terminate),
             blocked_marts: tally.of(Harm::Block),
             muted_runners: tally.of(Harm::Mute),
+            rewrites: tally.of(Harm::Rewrite),
+            failpoints: tally.of(Harm::Failpoint),
+            api_kills: tally.of(Harm::KillApi),
+            search_harms: tally.of(Harm::Search),
+            trials: tally.trials.iter().map(|(trial, count)| (trial.name().to_owned(), *count)).collect(),
             api_calls: tally.of(Harm::Ask),
             api_answers: tally
                 .answers

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::trials::Trial;
+
 #[derive(Debug, Clone)]
 pub struct Weather {
     pub seed: u64,
@@ -18,6 +20,16 @@ pub struct Weather {
     pub blocks: u32,
     /// Times that a runner's heartbeats hang and its mart is locked until somebody has taken its place.
     pub mutes: u32,
+    /// Tables of the source and marts that are truncated and filled again, rewritten, changed in their columns or partitions.
+    pub rewrites: u32,
+    /// Runners that are held in the middle of a merge or at the end of a run, and killed or stopped there.
+    pub failpoints: u32,
+    /// Times that the API is killed.
+    pub api_kills: u32,
+    /// There is a search server with an index.
+    pub search: bool,
+    /// Times that it is frozen or killed.
+    pub search_harms: u32,
     /// Calls of the API.
     pub calls: u32,
     /// The share of these that disable a pipeline.
@@ -29,6 +41,8 @@ pub struct Weather {
     /// How long a writer rests between two transactions, at most.
     pub breath: Duration,
     pub batch_size: u32,
+    /// Played one after the other all the time, each beside the others.
+    pub trials: Vec<Trial>,
     /// Ends at the first violation: for bugs that are there to be found.
     pub hunt: bool,
 }
@@ -47,14 +61,29 @@ impl Weather {
             terminations: seconds / 2,
             blocks: seconds / 15,
             mutes: seconds / 20,
+            rewrites: seconds / 2,
+            failpoints: seconds / 4,
+            api_kills: seconds / 30,
+            search: false,
+            search_harms: seconds / 45,
             calls: seconds * 10,
             disables: 0.05,
             own_logins: false,
             writers: 6,
             breath: Duration::from_millis(100),
             batch_size: 4,
+            trials: Trial::ALL.to_vec(),
             hunt: false,
         }
+    }
+
+    /// Nobody is harmed and nothing is rewritten: for bugs that a trial alone must find.
+    pub fn only(&mut self, trials: &[Trial]) {
+        (self.kills, self.zombies, self.restarts, self.terminations) = (0, 0, 0, 0);
+        (self.blocks, self.mutes, self.rewrites, self.failpoints, self.api_kills) = (0, 0, 0, 0, 0);
+        (self.calls, self.writers) = (0, 0);
+        self.trials = trials.to_vec();
+        self.search = false;
     }
 
     /// How often something comes that comes so many times.

@@ -134,7 +134,7 @@ async fn ground() -> (tempfile::TempDir, Ground) {
     let binary: PathBuf =
         std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("vitrina");
     let folder = tempfile::tempdir().unwrap();
-    let ground = Ground::prepare(&binary, folder.path()).await.unwrap();
+    let ground = Ground::prepare(&binary, folder.path(), &Weather::of(1, 1)).await.unwrap();
     fill_marts(&ground).await.unwrap();
     (folder, ground)
 }

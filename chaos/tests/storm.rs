@@ -16,9 +16,14 @@ fn binary() -> PathBuf {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_kills_zombies_and_crashes_breaks_no_promise() {
     let folder = tempfile::tempdir().unwrap();
-    // A longer lease than in the whole storm: other tests want the machine as well.
-    let calmer =
-        Weather { lease: std::time::Duration::from_secs(3), kills: 12, zombies: 2, ..Weather::of(1, 15) };
+    // A longer lease than in the whole storm, and no trials: other tests want the machine as well.
+    let calmer = Weather {
+        lease: std::time::Duration::from_secs(3),
+        kills: 12,
+        zombies: 2,
+        trials: Vec::new(),
+        ..Weather::of(1, 15)
+    };
     let stormed = storm(&binary(), folder.path(), &calmer).await.unwrap();
     if !stormed.violations.is_empty() {
         panic!("{}\nlogs are kept in {}", stormed.summary(), folder.keep().display());

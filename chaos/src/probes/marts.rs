@@ -7,11 +7,10 @@ use anyhow::Result;
 use tokio_postgres::Client;
 
 use super::Violation;
-use crate::pipelines::NAMES;
 
 /// A row that changes while a pass is under way moves behind the end of that pass, and is the next one's: of these
-/// only rows that have been left alone since the mark must be there.
-const BY_CURSOR: [&str; 2] = ["film", "film_rating"];
+/// only rows that have been left alone since the mark must be there. The same goes for rows that may have been refused.
+const NOT_BY_CURSOR: [&str; 2] = ["actor", "actor_full"];
 
 /// The source at one moment, which the mart must hold once its checkpoint says so.
 #[derive(Debug)]
@@ -30,7 +29,7 @@ struct Mark {
 
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    marks: HashMap<&'static str, Mark>,
+    marks: HashMap<String, Mark>,
     filled: HashMap<String, i64>,
 }
 
@@ -46,15 +45,14 @@ impl Marks {
     pub(super) async fn check(&mut self, client: &Client) -> Result<Vec<Violation>> {
         let mut found = self.emptied(client).await?;
         let progress = progress(client).await?;
-        for mart in NAMES {
-            let Some(reached) = progress.get(mart) else { continue };
+        for (mart, reached) in &progress {
             if let Some(mark) = self.marks.get(mart) {
                 if !mark.is_passed_by(reached) {
                     continue;
                 }
                 found.extend(mark.missed(client, mart).await?);
             }
-            self.marks.insert(mart, Mark::of(client, mart, reached).await?);
+            self.marks.insert(mart.clone(), Mark::of(client, mart, reached).await?);
         }
         Ok(found)
     }
@@ -72,12 +70,14 @@ impl Marks {
     }
 }
 
-/// `opened_at` is the start of the transaction that opened the pass, so its snapshot is as late or later.
+/// `opened_at` is the start of the transaction that opened the pass, so its snapshot is as late or later. A copy of a target
+/// elsewhere is as far as its pipeline was before it was made.
 async fn progress(client: &Client) -> Result<HashMap<String, Progress>> {
     let sql = "select p.name, (extract(epoch from clock_timestamp()) * 1000000)::bigint,
-                      (extract(epoch from (s.checkpoint #>> '{position,done,opened_at}')::timestamptz) * 1000000)::bigint,
-                      (select count(*) from chaos.closings c where c.pipeline = p.name and c.status = 'SUCCESS')
-                 from etl.etl_pipelines p join etl.etl_state s on s.pipeline_id = p.id";
+                      (extract(epoch from case when e.mart is null then (s.checkpoint #>> '{position,done,opened_at}')::timestamptz else e.opened_at end) * 1000000)::bigint,
+                      coalesce(e.successes, (select count(*) from chaos.closings c where c.pipeline = p.name and c.status = 'SUCCESS'))
+                 from etl.etl_pipelines p join etl.etl_state s on s.pipeline_id = p.id left join chaos.elsewhere_progress e on e.mart = p.name
+                where p.name in (select mart from chaos.source) and (e.mart is not null or p.name not in ('film_remote', 'film_index'))";
     let rows = client.query(sql, &[]).await?;
     let progress = |row: &tokio_postgres::Row| {
         (row.get(0), Progress { now: row.get(1), opened_at: row.get(2), successes: row.get(3) })
@@ -90,7 +90,7 @@ impl Mark {
         let visible = "select id, version from chaos.source where mart = $1 and visible";
         let visible = client.query(visible, &[&mart]).await?;
         let ghosts = "select m.id, coalesce(s.hidden_version, 9223372036854775807) from chaos.mart m
-                       left join chaos.source s on s.mart = m.mart and s.id = m.id where m.mart = $1 and s.visible is not true";
+                       left join chaos.source s on s.mart = m.mart and s.id = m.id where m.mart = $1 and s.visible is not true and s.refused is not true";
         let ghosts = client.query(ghosts, &[&mart]).await?;
         Ok(Self {
             at: reached.now,
@@ -114,7 +114,7 @@ impl Mark {
                       where case when m.id is not null then m.version < e.version else s.hidden_version <= e.version end
                         and (s.version = e.version or not $4)";
         let stale =
-            client.query(stale, &[&mart, &self.ids, &self.versions, &BY_CURSOR.contains(&mart)]).await?;
+            client.query(stale, &[&mart, &self.ids, &self.versions, &!NOT_BY_CURSOR.contains(&mart)]).await?;
         let ghosts = "select e.id, m.version from unnest($2::int[], $3::bigint[]) e(id, version)
                         join chaos.mart m on m.mart = $1 and m.id = e.id where m.version < e.version";
         let ghosts = client.query(ghosts, &[&mart, &self.ghosts, &self.gone_in]).await?;

@@ -6,6 +6,7 @@ mod runs;
 
 use std::collections::HashSet;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -38,6 +39,13 @@ impl Violation {
     }
 }
 
+/// The locks come before the snapshot: to an older one a table that was truncated or rewritten meanwhile is empty.
+const BEGIN: &str = "begin isolation level repeatable read read only;
+    lock table content.film, content.rating, content.role, content.shelf, content.actor in access share mode";
+
+/// Whoever reads all of a target all the time leaves nothing of the machine to others.
+const BETWEEN_COPIES: Duration = Duration::from_millis(500);
+
 /// What the probes remember from one to the next.
 #[derive(Debug)]
 pub struct Prober {
@@ -49,6 +57,8 @@ pub struct Prober {
     marks: marts::Marks,
     /// Things that last are told once.
     told: HashSet<(String, String)>,
+    /// When targets elsewhere were copied last.
+    copied: Option<Instant>,
     pub probes: u64,
     pub longest_takeover: f64,
     pub takeover_count: u64,
@@ -64,6 +74,7 @@ impl Prober {
             closings: Fresh::of("chaos.closings"),
             marks: marts::Marks::default(),
             told: HashSet::new(),
+            copied: None,
             probes: 0,
             longest_takeover: 0.0,
             takeover_count: 0,
@@ -76,8 +87,12 @@ impl Prober {
             Some(session) => session,
             None => self.ground.session().await?,
         };
+        if self.copied.is_none_or(|copied| copied.elapsed() > BETWEEN_COPIES) {
+            self.ground.elsewhere.copy(&session.client).await?;
+            self.copied = Some(Instant::now());
+        }
         // Dropped with its transaction when anything fails.
-        session.client.batch_execute("begin isolation level repeatable read read only").await?;
+        session.client.batch_execute(BEGIN).await?;
         let mut found = self.look(&session.client, fleet).await?;
         session.client.batch_execute("commit").await?;
         found.retain(|violation| self.told.insert((violation.rule.clone(), violation.pipeline.clone())));

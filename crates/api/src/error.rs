@@ -188,8 +188,19 @@ fn of_store(error: &StoreError) -> Problem {
                 .errors(locked.fields.iter().map(fault).collect())
         }
         StoreError::NoSuchTarget(_) => Problem::new(StatusCode::NOT_FOUND, "target.not_found", &message),
+        StoreError::TargetOwned { .. } => Problem::new(StatusCode::CONFLICT, "target.owned", &message),
+        StoreError::SharedValue(violation) => {
+            let fault = Fault::new("/shared_value", violation.code, &violation.message);
+            Problem::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "pipeline.invalid",
+                "the pipeline cannot be saved as it is",
+            )
+            .errors(vec![fault])
+        }
         StoreError::TargetUsed(_) => Problem::new(StatusCode::CONFLICT, "target.used", &message),
         StoreError::RunOpen => Problem::new(StatusCode::CONFLICT, "pipeline.active", &message),
+        StoreError::NothingToResume => Problem::new(StatusCode::CONFLICT, "run.nothing_to_resume", &message),
         StoreError::ConfigChanged => Problem::new(StatusCode::CONFLICT, "pipeline.config_changed", &message),
         StoreError::CodeChanged(_) => Problem::new(StatusCode::CONFLICT, "pipeline.code_changed", &message),
         StoreError::Refusal(refusal) => {

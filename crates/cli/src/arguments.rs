@@ -6,8 +6,9 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     audit, backfill, changelog, completions, config, conn, delete, demo, differences, doctor, export, health,
-    index, init, logs, mart, migrate, plan, preview, python, reconcile, reconciles, rejects, resume, roles,
-    row, run, runner, runners, runs, serve, state, status, targets, token, transform, up, validate,
+    index, init, installation, logs, mart, migrate, plan, preview, python, reconcile, reconciles, rejects,
+    resume, roles, row, run, runner, runners, runs, serve, state, status, targets, token, transform, up,
+    validate,
 };
 use crate::output::Format;
 
@@ -82,7 +83,7 @@ pub(crate) enum Command {
     /// Stop a pipeline after the batch under way; resume goes on from there
     #[command(after_help = status::PAUSE_EXAMPLES)]
     Pause(status::Pipeline),
-    /// Let a paused pipeline go on
+    /// Continue a pipeline where it was paused, or where its load or backfill failed
     Resume(resume::Args),
     /// End the active run, or set a paused or failed pipeline back to IDLE
     #[command(after_help = status::CANCEL_EXAMPLES)]
@@ -117,6 +118,8 @@ pub(crate) enum Command {
     /// Bring the meta-store's schema up to this release
     #[command(after_help = migrate::EXAMPLES)]
     Migrate,
+    /// Which of several copies of a meta-store writes to the targets: after a restore, for a copy
+    Installation(installation::Args),
     /// Is the API healthy? Exits with 0 or 4
     #[command(after_help = health::EXAMPLES)]
     Health,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use vitrina_connectors::{Connections, sinks};
+use vitrina_connectors::{Connections, sinks, sources};
 use vitrina_core::{Pipeline, Target};
 use vitrina_python::Python;
 use vitrina_runner::{Look, View};
@@ -19,6 +19,7 @@ pub(crate) struct Viewed<'a> {
     pipeline: Pipeline,
     target: Target,
     connections: Connections,
+    sources: sources::Kinds,
     sinks: sinks::Kinds,
     installation: uuid::Uuid,
     python: Option<Arc<Python>>,
@@ -43,6 +44,7 @@ impl<'a> Viewed<'a> {
             target: store.target(&name).await?,
             pipeline,
             connections: services::connections(settings),
+            sources: sources::Kinds::default(),
             sinks: sinks::Kinds::default(),
             installation: store.installation().await?,
             python,
@@ -53,6 +55,7 @@ impl<'a> Viewed<'a> {
         let view = View {
             connections: &self.connections,
             allowed_targets: &self.settings.allowed_targets,
+            sources: &self.sources,
             sinks: &self.sinks,
             max_batch_bytes: self.settings.runner.max_batch_bytes,
             installation: self.installation,

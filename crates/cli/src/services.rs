@@ -10,7 +10,7 @@ use secrecy::ExposeSecret;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use vitrina_api::{ApiSettings, Server, SourceConnection};
-use vitrina_connectors::{Connection, Connections, sinks};
+use vitrina_connectors::{Connection, Connections, sinks, sources};
 use vitrina_python::Python;
 use vitrina_runner::{RunLog, Runner, RunnerSettings};
 use vitrina_store::Store;
@@ -196,9 +196,11 @@ fn runner(settings: &Settings) -> RunnerSettings {
         max_batch_bytes: runner.max_batch_bytes,
         source_patience: runner.source_patience,
         changelog_max_age: runner.changelog_max_age,
+        load_max_age: runner.load_max_age,
         keep_history: runner.keep_history,
         allowed_targets: settings.allowed_targets.clone(),
         connections: connections(settings),
+        sources: sources::Kinds::default(),
         sinks: sinks::Kinds::default(),
         python: None,
     }

@@ -260,6 +260,8 @@ pub(crate) fn classify(end: End, connection: &str, error: tokio_postgres::Error)
             Error::release(codes[0], message).caused_by(error)
         }
         state if state.starts_with("08") => Error::release(codes[0], message).caused_by(error),
+        // Whoever changes a table of the source may need hours for it.
+        "55P03" if end == End::Source => Error::release("source.locked", message).caused_by(error),
         // Serialization, deadlock, resources, locks, cancelled or timed out.
         "55P03" => Error::retry(codes[1], message).caused_by(error),
         state if ["40", "53", "57"].iter().any(|class| state.starts_with(class)) => {

@@ -53,6 +53,20 @@ impl OrderedColumn {
 }
 
 impl OrderedColumn {
+    /// A value as Postgres writes it, where that can be told without asking.
+    pub(crate) fn canonical(&self, text: &str) -> Option<String> {
+        match self.type_name.as_str() {
+            "int2" | "int4" | "int8" => text.trim().parse::<i64>().ok().map(|number| number.to_string()),
+            "uuid" => text.parse::<uuid::Uuid>().ok().map(|id| id.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Its values are arrays, of which Postgres has no array type: they cannot be written as one value.
+    pub(crate) fn is_array(&self) -> bool {
+        self.type_name.starts_with('_')
+    }
+
     /// Values of the column as one array.
     pub(crate) fn values<'a>(&self, texts: impl Iterator<Item = &'a str>) -> String {
         let array = literal(&array(texts));

@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use uuid::Uuid;
 
-use crate::{Checkpoint, FirstLoad, Lease, Position, RunId};
+use jiff::Timestamp;
+
+use crate::{Checkpoint, FirstLoad, Lease, Position, RowChange, RunId, Share};
 
 /// Rows that are read, written and acknowledged together.
 #[derive(Debug, Clone)]
@@ -66,12 +68,29 @@ pub struct Commit {
     pub from_version: i64,
     /// The checkpoint this batch started from; the sink advances it to the batch's end.
     pub from: Checkpoint,
-    /// Highest share of the mart's rows that one pass may delete.
+    /// Highest share of the target's rows that may be deleted until a pass completes, and within an hour.
     pub delete_limit: f64,
+    /// Rows that the run has deleted already, where it is a backfill: that has no checkpoint of its own to count them in.
+    pub backfill_deleted: u64,
+    /// By the meta-store's clock.
+    pub now: Timestamp,
     /// Highest number of rejects a run may add that nobody has acknowledged.
     pub reject_limit: i64,
     pub first_load: FirstLoad,
     pub timings: Timings,
+}
+
+impl Commit {
+    /// The checkpoint behind a batch that leads to `to`.
+    pub fn advance(&self, to: Position, change: RowChange) -> Checkpoint {
+        self.from.advance(self.run, to, change, self.now)
+    }
+
+    /// What the delete limit is held against with this many deletes more, of a target that had `rows_before` rows.
+    pub fn share(&self, deleting: u64, rows_before: u64) -> Share {
+        let deleting = if deleting == 0 { 0 } else { self.backfill_deleted + deleting };
+        self.from.deletes.share(deleting, rows_before, self.now)
+    }
 }
 
 /// Where the time of a batch went, as far as it is known when the batch commits.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::words::words;
-use crate::{Error, Mode, Result, RunId};
+use crate::{Deletes, Error, Mode, Result, RowChange, RunId};
 
 /// How far a source has been read: what completed passes established, and the pass that is open.
 /// Both are opaque to all but the source that made them.
@@ -86,6 +86,8 @@ pub struct Resumption {
     pub key: Vec<String>,
     /// Of the functions that its rows go through.
     pub code: Code,
+    /// The run continues a load that another run left open, if that was opened at this moment or later.
+    pub continues_since: Option<Timestamp>,
 }
 
 /// The content of `etl_state.checkpoint`: a position, and the configuration it was made under.
@@ -105,18 +107,19 @@ pub struct Checkpoint {
     /// When the open pass was opened, by the meta-store's clock; whoever goes on with it keeps that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opened_at: Option<Timestamp>,
+    /// The run that opened the open pass, or continued it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened_by: Option<RunId>,
     /// When the last completed pass was opened: what the source had committed before is in the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<Timestamp>,
     /// The open load, as the sink began it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
-    /// Rows the open pass has deleted from the target so far.
-    #[serde(default)]
-    pub deleted: u64,
-    /// Rows the target had when the open pass began: what its delete limit is a share of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rows_before: Option<u64>,
+    /// What was deleted from the target of late. A person who changes the checkpoint consents to it; a run that
+    /// decides to keep it does not.
+    #[serde(flatten)]
+    pub deletes: Deletes,
     /// The run whose last batch ended the pass: whoever takes that run over has nothing left to read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_by: Option<RunId>,
@@ -140,9 +143,37 @@ impl Checkpoint {
             false => self.require_code(&by.code),
         };
         match (asked, by.mode) {
-            (Ok(()), _) => Ok(self.under(by)),
-            (Err(_), Mode::Full) => Ok(Self { decided_by: self.decided_by, ..Self::default() }.under(by)),
+            (Ok(()), _) => Ok(self.without_load_of_another_run(by).under(by)),
+            (Err(_), Mode::Full) => {
+                let (decided_by, deletes) = (self.decided_by, self.deletes);
+                Ok(Self { decided_by, deletes, ..Self::default() }.under(by))
+            }
             (Err(asked), Mode::Incremental) => Err(asked),
+        }
+    }
+
+    /// What another run has loaded shows its source as it was then, and the rest would show it as it is now: rows that changed
+    /// or left meanwhile would be wrong in a load that succeeds. An open incremental pass has no such limit: it deletes only
+    /// what it has read, and what changes behind its position is read by the next pass.
+    fn without_load_of_another_run(self, by: &Resumption) -> Self {
+        let is_load = self.load.is_some() || by.mode == Mode::Full;
+        let is_open = self.position.pass.is_some();
+        let is_own = self.opened_by == Some(by.run);
+        let is_continued = by.continues_since.is_some_and(|since| self.opened_at >= Some(since));
+        match is_load && is_open && !is_own && !is_continued {
+            true => self.without_pass(),
+            false => self,
+        }
+    }
+
+    /// Where the target finds a row by its key alone, rows under another key are other rows: those that are there would stay
+    /// beside them. So a checkpoint is not kept for these.
+    pub fn require_key(&self, by: &Resumption) -> Result<()> {
+        let keeps = by.decision == Some(Decision::Keep) && self.decided_by != Some(by.run);
+        let other = !self.key.is_empty() && !by.key.is_empty() && self.key != by.key;
+        match keeps && other && by.mode == Mode::Incremental && self.position != Position::start() {
+            true => Err(Error::key_changed(&self.key, &by.key)),
+            false => Ok(()),
         }
     }
 
@@ -172,7 +203,8 @@ impl Checkpoint {
     /// Nobody can vouch for what the target holds until the next pass has ended.
     #[must_use]
     pub fn edit(&self, position: Position) -> Self {
-        Self { position, edited: true, as_of: None, ..self.without_pass() }
+        let deletes = Deletes::default();
+        Self { position, edited: true, as_of: None, deletes, ..self.without_pass() }
     }
 
     /// The start, under whichever configuration comes next.
@@ -184,7 +216,8 @@ impl Checkpoint {
     /// What was there before, with the configuration it was made under.
     #[must_use]
     pub fn restore(&self, earlier: &Self) -> Self {
-        Self { decided_by: self.decided_by, edited: true, ..earlier.without_pass() }
+        let deletes = Deletes::default();
+        Self { decided_by: self.decided_by, edited: true, deletes, ..earlier.without_pass() }
     }
 
     fn decide(&self, decision: Decision, by: &Resumption) -> Self {
@@ -199,25 +232,28 @@ impl Checkpoint {
         Self { config_hash: by.config_hash.clone(), key: by.key.clone(), code: by.code.clone(), ..self }
     }
 
-    /// Before anything is read: a new pass is opened `now`, one that was left open keeps its opening.
+    /// Before `run` reads anything: a new pass is opened `now`, one that was left open keeps its opening.
     #[must_use]
-    pub fn open_pass(self, now: Timestamp) -> Self {
+    pub fn open_pass(self, run: RunId, now: Timestamp) -> Self {
         let opened_at = self.position.pass.as_ref().map_or(Some(now), |_| self.opened_at);
-        Self { opened_at, ..self }
+        Self { opened_at, opened_by: Some(run), ..self }
     }
 
-    /// The checkpoint after a batch of `run` that led to `position` and deleted this many rows.
+    /// The checkpoint after a batch of `run` that led to `position` and changed the number of the target's rows.
     #[must_use]
-    pub fn advance(&self, run: RunId, position: Position, deleted: u64, rows_before: Option<u64>) -> Self {
-        let next = Self { position, ..self.without_pass() };
+    pub fn advance(&self, run: RunId, position: Position, change: RowChange, now: Timestamp) -> Self {
+        let deletes = self.deletes.add(change);
+        let next = Self { position, deletes, ..self.without_pass() };
         if next.position.pass.is_none() {
-            return Self { completed_by: Some(run), as_of: self.opened_at.or(self.as_of), ..next };
+            let deletes = next.deletes.complete(now);
+            let as_of = self.opened_at.or(self.as_of);
+            return Self { completed_by: Some(run), as_of, deletes, ..next };
         }
-        let (load, opened_at) = (self.load, self.opened_at);
-        Self { load, opened_at, deleted: self.deleted + deleted, rows_before, ..next }
+        let (load, opened_at, opened_by) = (self.load, self.opened_at, self.opened_by);
+        Self { load, opened_at, opened_by, ..next }
     }
 
-    /// The same without its open pass: what completed passes established is kept.
+    /// The same without its open pass: what completed passes established is kept, and what the open one has deleted.
     #[must_use]
     pub fn without_pass(&self) -> Self {
         Self {
@@ -227,6 +263,7 @@ impl Checkpoint {
             code: self.code.clone(),
             as_of: self.as_of,
             decided_by: self.decided_by,
+            deletes: self.deletes.clone(),
             ..Self::default()
         }
     }
@@ -241,13 +278,26 @@ mod tests {
         Position { done: Value::Null, pass: Some(json!({"position": ["7"]})) }
     }
 
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// By a batch, of nine rows.
+    fn deleting(deleted: u64) -> RowChange {
+        RowChange { deleted, inserted: 0, rows_before: Some(9) }
+    }
+
+    fn deleted(rows: u64) -> Deletes {
+        Deletes::default().add(deleting(rows))
+    }
+
     fn established() -> Checkpoint {
         let position = Position { done: json!({"bound": ["5"]}), ..halfway() };
         Checkpoint {
             position,
             config_hash: "a".into(),
             key: vec!["id".into()],
-            deleted: 3,
+            deletes: deleted(3),
             ..Checkpoint::default()
         }
     }
@@ -255,7 +305,8 @@ mod tests {
     fn run(mode: Mode, decision: Option<Decision>, config_hash: &str, key: &str) -> Resumption {
         let key = vec![key.to_owned()];
         let config_hash = config_hash.into();
-        Resumption { run: RunId(Uuid::max()), mode, decision, config_hash, key, code: Code::new() }
+        let run = RunId(Uuid::max());
+        Resumption { run, mode, decision, config_hash, key, code: Code::new(), continues_since: None }
     }
 
     #[test]
@@ -267,8 +318,8 @@ mod tests {
             assert_eq!(asks.code, "checkpoint.config_changed");
             let anew = established().resume(&run(Mode::Full, None, hash, key)).unwrap();
             assert_eq!(
-                (anew.position, anew.config_hash.as_str(), anew.deleted),
-                (Position::start(), hash, 0)
+                (anew.position, anew.config_hash.as_str(), anew.deletes),
+                (Position::start(), hash, deleted(3))
             );
         }
     }
@@ -293,6 +344,21 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_is_not_kept_for_rows_under_another_key() {
+        let keep = |mode, key| run(mode, Some(Decision::Keep), "b", key);
+        let refused = established().require_key(&keep(Mode::Incremental, "film_id")).unwrap_err();
+        assert!(
+            refused.code == "checkpoint.key_changed" && refused.to_string().contains("(film_id)"),
+            "{refused}"
+        );
+        established().require_key(&keep(Mode::Incremental, "id")).unwrap();
+        established().require_key(&keep(Mode::Full, "film_id")).unwrap();
+        established().require_key(&run(Mode::Incremental, Some(Decision::Reset), "b", "film_id")).unwrap();
+        let kept = Checkpoint { decided_by: Some(RunId(Uuid::max())), ..established() };
+        kept.require_key(&keep(Mode::Incremental, "film_id")).unwrap();
+    }
+
+    #[test]
     fn what_is_unknown_or_empty_is_not_different() {
         let old = Checkpoint { key: Vec::new(), ..established() };
         assert_eq!(old.resume(&run(Mode::Incremental, None, "a", "id")).unwrap(), established());
@@ -305,38 +371,64 @@ mod tests {
         let keep = run(Mode::Incremental, Some(Decision::Keep), "b", "id");
         let kept = established().resume(&keep).unwrap();
         assert_eq!(kept.position, Position { done: json!({"bound": ["5"]}), pass: None });
+        assert_eq!(kept.deletes, deleted(3), "which says nothing of deletes");
         let reset = run(Mode::Incremental, Some(Decision::Reset), "a", "id");
         let anew = established().resume(&reset).unwrap();
-        assert_eq!((&anew.position, anew.deleted), (&Position::start(), 0));
-        let further = anew.advance(reset.run, halfway(), 0, None);
+        assert_eq!((&anew.position, &anew.deletes), (&Position::start(), &Deletes::default()));
+        let further = anew.advance(reset.run, halfway(), RowChange::default(), at(0));
         assert_eq!(further.clone().resume(&reset).unwrap(), further, "a takeover goes on");
         assert!(!further.edited);
     }
 
     #[test]
-    fn deletes_are_counted_until_the_pass_ends() {
+    fn deletes_are_counted_until_a_pass_ends_whatever_becomes_of_this_one() {
         let run = RunId(uuid::Uuid::nil());
-        let opened =
-            Checkpoint::default().advance(run, halfway(), 2, Some(9)).advance(run, halfway(), 3, Some(9));
-        assert_eq!((opened.deleted, opened.rows_before, opened.completed_by), (5, Some(9), None));
-        let ended = opened.advance(run, Position::start(), 1, Some(9));
-        assert_eq!((ended.deleted, ended.rows_before, ended.completed_by), (0, None, Some(run)));
+        let opened = Checkpoint::default().advance(run, halfway(), deleting(2), at(0));
+        let dropped = opened.without_pass().advance(run, halfway(), deleting(3), at(1));
+        let counted = (dropped.deletes.deleted, dropped.deletes.rows_before, dropped.completed_by);
+        assert_eq!(counted, (5, Some(9), None));
+        let ended = dropped.advance(run, Position::start(), deleting(1), at(2));
+        let counted = (ended.deletes.deleted, ended.deletes.rows_before, ended.completed_by);
+        assert_eq!(counted, (0, None, Some(run)));
+        for consented in [dropped.reset(), dropped.edit(Position::start()), dropped.restore(&dropped)] {
+            assert_eq!(consented.deletes, Deletes::default());
+        }
     }
 
     #[test]
     fn the_watermark_is_the_opening_of_the_last_completed_pass() {
         let run = RunId(Uuid::nil());
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let open = Checkpoint::default().open_pass(at(1)).advance(run, halfway(), 0, None);
+        let none = RowChange::default();
+        let open = Checkpoint::default().open_pass(run, at(1)).advance(run, halfway(), none, at(4));
         assert_eq!((open.opened_at, open.as_of), (Some(at(1)), None));
-        let resumed = open.open_pass(at(2));
+        let resumed = open.open_pass(run, at(2));
         assert_eq!(resumed.opened_at, Some(at(1)), "a pass that is gone on with keeps its opening");
-        let ended = resumed.advance(run, Position::start(), 0, None);
+        let ended = resumed.advance(run, Position::start(), none, at(4));
         assert_eq!((ended.opened_at, ended.as_of), (None, Some(at(1))));
-        let next = ended.open_pass(at(3)).advance(run, halfway(), 0, None);
+        let next = ended.open_pass(run, at(3)).advance(run, halfway(), none, at(4));
         assert_eq!((next.opened_at, next.as_of), (Some(at(3)), Some(at(1))));
         assert_eq!((next.without_pass().opened_at, next.without_pass().as_of), (None, Some(at(1))));
         assert_eq!((next.edit(Position::start()).as_of, next.reset().as_of), (None, None));
+    }
+
+    #[test]
+    fn a_load_of_another_run_is_continued_only_by_a_run_that_resumes_it_in_time() {
+        let (first, by) = (RunId(Uuid::nil()), run(Mode::Full, None, "a", "id"));
+        let unread = Checkpoint { position: Position::default(), ..established() };
+        let left = unread.open_pass(first, at(5)).advance(first, halfway(), RowChange::default(), at(6));
+        assert_eq!((left.opened_by, left.opened_at), (Some(first), Some(at(5))));
+        let anew = left.clone().resume(&by).unwrap();
+        assert_eq!((anew.position.pass, anew.opened_by), (None, None));
+        let same_run = left.clone().resume(&Resumption { run: first, ..by.clone() }).unwrap();
+        assert_eq!(same_run.position, left.position);
+        for (since, continues) in [(5, true), (6, false)] {
+            let asked = Resumption { continues_since: Some(at(since)), ..by.clone() };
+            assert_eq!(left.clone().resume(&asked).unwrap().position.pass.is_some(), continues, "{since}");
+        }
+        let incremental = Resumption { mode: Mode::Incremental, ..by };
+        assert_eq!(left.clone().resume(&incremental).unwrap().position, left.position, "no load is open");
+        let load = Checkpoint { load: Some(Load::begin(LoadPath::Staged)), ..left };
+        assert_eq!(load.resume(&incremental).unwrap().position.pass, None);
     }
 
     #[test]

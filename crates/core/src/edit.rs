@@ -6,12 +6,13 @@ use crate::{Pipeline, Status};
 
 /// A run works on the configuration as it was when it was asked for. These may change under it all the same: they name
 /// the pipeline, set its pace or bound it.
-const ANYTIME: [&str; 10] = [
+const ANYTIME: [&str; 11] = [
     "name",
     "description",
     "tags",
     "enabled",
     "schedule_interval",
+    "full_schedule",
     "batch_size",
     "delete_limit",
     "reject_limit",

@@ -59,11 +59,32 @@ impl Error {
         Self::new(Remedy::StandDown, "checkpoint.moved", "the checkpoint was moved by someone else")
     }
 
+    /// The target was acquired by a lease that the meta-store has not issued. A person has to decide which one is rightful.
+    pub fn installation_copied(target: &str) -> Self {
+        let message = format!(
+            "{target} was written under a lease that this meta-store has not issued: another copy of the meta-store is at work, or this one was restored from a backup; nothing was written"
+        );
+        Self::fix("installation.copied", message).hint(
+            "`vitrina installation adopt` if this meta-store shall go on writing there, which stops the other copy; `vitrina installation new` if this is the copy, and shall have an installation of its own",
+        )
+    }
+
     /// A person has to decide what the checkpoint is worth now.
     pub fn config_changed() -> Self {
         let message =
             "the pipeline was changed since its checkpoint was made: what has been read may not fit any more";
         Self::fix("checkpoint.config_changed", message).hint(DECIDE)
+    }
+
+    /// Nothing that is in the target would be found under its new key.
+    pub fn key_changed(before: &[String], now: &[String]) -> Self {
+        let message = format!(
+            "the key of the target was ({}) and is ({}): what is there would stay under its old key, beside the same rows under the new one",
+            before.join(", "),
+            now.join(", ")
+        );
+        Self::fix("checkpoint.key_changed", message)
+            .hint("the checkpoint cannot be kept: run with checkpoint `reset` to read everything from the start, or in mode `full`")
     }
 
     /// The same, where only the code of its Python functions is another one.

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{Checkpoint, Lease, Outcome, Result};
+use crate::{Checkpoint, Holder, Issued, Lease, Outcome, PipelineId, Result};
 
 /// A checkpoint and the number it is compared and set by.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -41,6 +41,17 @@ pub struct OpenReject {
     pub load: Option<Uuid>,
 }
 
+/// What the meta-store knows of the lease that a target was acquired with last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recognized {
+    /// It has issued it, or there is none.
+    Issued,
+    /// It has not, and a person has decided that this meta-store is the rightful one: `accept` it once that is provided for.
+    Adopted,
+    /// It has not: another copy of this meta-store has, or this one did before it was restored from a backup.
+    Unknown,
+}
+
 #[async_trait]
 pub trait Ledger: Send + Sync {
     /// Checks the fence, moves the checkpoint by compare-and-set and keeps figures and rejects.
@@ -54,4 +65,27 @@ pub trait Ledger: Send + Sync {
     async fn keep_rejects(&self, lease: &Lease, outcome: &Outcome) -> Result<u64>;
 
     async fn open_rejects(&self, lease: &Lease) -> Result<Vec<OpenReject>>;
+
+    /// Errs where the lease is lost.
+    async fn hold(&self, lease: &Lease) -> Result<()>;
+
+    /// Asked before a target is acquired whose holder the claim's own `Issued` does not cover.
+    async fn recognize(&self, lease: &Lease, holder: Option<Holder>) -> Result<Recognized>;
+
+    /// From now on the holder counts as issued, and no other is accepted.
+    async fn accept(&self, lease: &Lease, holder: Holder) -> Result<()>;
+
+    /// The leases of these pipelines, also of deleted ones whose targets have not been left yet.
+    async fn issued(&self, pipelines: &[PipelineId]) -> Result<Issued>;
+
+    /// Those of these pipelines that are still there and write to this target; only its rows of this value, where one is given.
+    async fn writing(
+        &self,
+        pipelines: &[PipelineId],
+        target: &str,
+        shared_value: Option<&str>,
+    ) -> Result<Vec<PipelineId>>;
+
+    /// Those of these pipelines that a runner is at work on.
+    async fn running(&self, pipelines: &[PipelineId]) -> Result<Vec<PipelineId>>;
 }

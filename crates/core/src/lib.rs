@@ -8,6 +8,7 @@ mod backfill;
 mod batch;
 mod checkpoint;
 mod connector;
+mod deletes;
 mod edit;
 mod error;
 mod lease;
@@ -25,10 +26,11 @@ pub use backfill::{Backfill, CursorRange};
 pub use batch::{Batch, Commit, Counts, Outcome, Reject, Scope, Timings, Written};
 pub use checkpoint::{Checkpoint, Code, Decision, Load, LoadPath, Position, Resumption};
 pub use connector::{Advice, Destination, Sink, Source, Transform};
+pub use deletes::{Deletes, RowChange, Share};
 pub use edit::Locked;
 pub use error::{Error, Remedy, Result};
-pub use lease::{Lease, LeaseToken, Owner};
-pub use ledger::{Committed, Entry, Ledger, OpenReject, State};
+pub use lease::{Holder, Issued, Lease, LeaseToken, Owner};
+pub use ledger::{Committed, Entry, Ledger, OpenReject, Recognized, State};
 pub use lifecycle::{Effect, Event, Lifecycle, OnActive, Refusal};
 pub use pipeline::{
     BATCH_SIZES, Capture, FirstLoad, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, RunId, Violation,
@@ -41,5 +43,8 @@ pub use reconcile::{
 };
 pub use schedule::{NoSchedule, Schedule};
 pub use status::{RunStatus, Status};
-pub use target::{AllowedTargets, DocumentRules, Target, TargetName, is_allowed_target};
+pub use target::{
+    AliasRules, AllowedTargets, DocumentRules, Shared, Target, TargetName, TargetPart, is_alias_name,
+    is_allowed_target,
+};
 pub use words::UnknownWord;

@@ -1,5 +1,6 @@
 //! A pipeline: what to read, where to write it, and how. Configuration, never code (R-SET-3).
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -7,8 +8,8 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::{
-    AllowedTargets, DocumentRules, Schedule, Target, TargetName, TaskKind, TaskPlan, is_allowed_target,
-    words::words,
+    AllowedTargets, DocumentRules, Schedule, Shared, Target, TargetName, TargetPart, TaskKind, TaskPlan,
+    is_allowed_target, words::words,
 };
 
 macro_rules! id {
@@ -91,10 +92,16 @@ pub struct Pipeline {
     pub source_table: Option<String>,
     pub source_query: Option<String>,
     pub target_table: String,
+    /// What its rows have in the column by which pipelines share its target, where they share it by rows.
+    #[serde(default)]
+    pub shared_value: Option<String>,
     pub mode: Mode,
     pub batch_size: i32,
     pub enabled: bool,
     pub schedule_interval: Option<String>,
+    /// When it is loaded in full, whatever its own mode: written as `schedule_interval` is.
+    #[serde(default)]
+    pub full_schedule: Option<String>,
     pub incremental_key: Option<String>,
     pub incremental_id_key: Option<String>,
     pub capture: Capture,
@@ -332,6 +339,7 @@ impl Pipeline {
     fn schedule_violations(&self) -> Vec<Violation> {
         let schedules = [
             ("pipeline.schedule", "schedule_interval", &self.schedule_interval),
+            ("pipeline.full_schedule", "full_schedule", &self.full_schedule),
             ("pipeline.reconcile_schedule", "reconcile_schedule", &self.reconcile_schedule),
         ];
         let violation = |(code, field, schedule): (&'static str, &str, &Option<String>)| {
@@ -377,6 +385,31 @@ impl Pipeline {
         })
     }
 
+    /// What of this target it writes.
+    pub fn part_of(&self, target: &Target) -> TargetPart {
+        let by_rows = matches!(target.shared, Some(Shared::Rows { .. }));
+        let shared_value = self.shared_value.clone().filter(|_| by_rows);
+        TargetPart { target: self.effective_target().to_owned(), shared_value }
+    }
+
+    /// What is wrong with `shared_value`, as this target is shared or not.
+    pub fn shared_violation(&self, target: &Target) -> Option<Violation> {
+        let name = &target.name;
+        let rule = match (&target.shared, filled(&self.shared_value)) {
+            (Some(Shared::Rows { column }), None) => format!(
+                "{name} is shared by rows: name the value that this pipeline's rows have in column {column}"
+            ),
+            (Some(Shared::Columns), Some(_)) => {
+                format!("{name} is shared by columns: only a mart that is shared by rows has shared_value")
+            }
+            (None, Some(_)) => format!(
+                "{name} is not shared: leave shared_value out, or give the target shared: {{by: rows, column: …}}"
+            ),
+            _ => return None,
+        };
+        Some(Violation::new("pipeline.shared_value", "shared_value", rule))
+    }
+
     /// Hash of all that decides what a position means. What only sets the pace is left out. `target` as it
     /// is declared, so that whoever knows the meta-store can tell.
     pub fn config_hash(&self, target: &Target) -> String {
@@ -392,11 +425,15 @@ impl Pipeline {
             meaning["change_key"] = serde_json::json!(self.change_key);
             meaning["watch"] = serde_json::json!(self.watch);
         }
-        // Documents of another shape do not fit beside those that are there; a checksum changes nothing about that.
-        let document = DocumentRules { no_checksum: false, ..target.document.clone() };
+        // Documents of another shape do not fit beside those that are there; a checksum or an alias changes nothing about that.
+        let document =
+            DocumentRules { no_checksum: false, aliases: BTreeMap::new(), ..target.document.clone() };
         if target.mapping.is_some() || target.settings.is_some() || document != DocumentRules::default() {
-            let DocumentRules { rename, omit, partial, take_over: _, no_checksum: _ } = document;
+            let DocumentRules { rename, omit, partial, take_over: _, no_checksum: _, aliases: _ } = document;
             meaning["index"] = serde_json::json!([target.mapping, target.settings, rename, omit, partial]);
+        }
+        if target.shared.is_some() || self.shared_value.is_some() {
+            meaning["shared"] = serde_json::json!([target.shared, self.shared_value]);
         }
         let digest = Sha256::digest(meaning.to_string().as_bytes());
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()

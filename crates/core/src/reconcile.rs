@@ -86,7 +86,7 @@ pub struct Figures {
     pub different: u64,
     /// Differ because they have changed at the source since the checkpoint: the next run writes them.
     pub in_flight: u64,
-    /// Rows with an open reject: they are told of there, and not compared.
+    /// Rows with an open reject: counted apart, and a target that lacks one of them differs.
     pub rejected: u64,
     /// More rows differ than were looked at one by one.
     pub capped: bool,
@@ -107,7 +107,7 @@ impl Figures {
         }
     }
 
-    /// Rows that were refused are told of elsewhere, and do not make a target differ.
+    /// By the rows that were compared: those that were refused are not among them.
     pub fn verdict(&self) -> Verdict {
         match (self.differences(), self.in_flight) {
             (0, 0) => Verdict::Equal,

@@ -63,6 +63,11 @@ fn is_kind(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase())
 }
 
+/// May an alias of this index be called so?
+pub fn is_alias_name(text: &str, index: &str) -> bool {
+    is_name(text) && text != index
+}
+
 /// The names both search servers accept, without the marks Vitrina keeps for its own indexes.
 fn is_name(text: &str) -> bool {
     (1..=200).contains(&text.len())
@@ -111,6 +116,44 @@ pub struct Target {
     pub settings: Option<Value>,
     #[serde(default)]
     pub document: DocumentRules,
+    /// Several pipelines write to the mart; `None` where one does.
+    #[serde(default)]
+    pub shared: Option<Shared>,
+}
+
+/// By what several pipelines share a mart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Shared {
+    /// Each writes the rows that have its own value in a column of the key.
+    Rows { column: String },
+    /// Each writes its own columns of the rows.
+    Columns,
+}
+
+impl fmt::Display for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rows { column } => write!(f, "rows of {column}"),
+            Self::Columns => write!(f, "columns"),
+        }
+    }
+}
+
+/// What has one writer: a target or, where pipelines share it by rows, the rows of one value.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TargetPart {
+    pub target: String,
+    pub shared_value: Option<String>,
+}
+
+impl fmt::Display for TargetPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.shared_value {
+            Some(value) => write!(f, "{} ({value})", self.target),
+            None => write!(f, "{}", self.target),
+        }
+    }
 }
 
 /// How a row becomes a document, where the target is a search index.
@@ -132,6 +175,21 @@ pub struct DocumentRules {
     /// Documents hold columns alone, and no checksum to be compared by.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_checksum: bool,
+    /// Further names that readers search, set together with the index's own.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub aliases: BTreeMap<String, AliasRules>,
+}
+
+/// What readers see through a further name of an index.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AliasRules {
+    /// A query, as the server takes it: only documents that it finds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Value>,
+    /// Only shards of this routing value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routing: Option<String>,
 }
 
 impl DocumentRules {
@@ -143,6 +201,11 @@ impl DocumentRules {
 }
 
 impl Target {
+    /// Several pipelines may write to one part of it: each writes other columns, or fields, of its rows.
+    pub fn is_shared_by_columns(&self) -> bool {
+        self.document.partial || self.shared == Some(Shared::Columns)
+    }
+
     /// A target nobody has described: its key is the table's primary key.
     pub fn undescribed(name: &TargetName) -> Self {
         let connection = match name {
@@ -159,6 +222,7 @@ impl Target {
             mapping: None,
             settings: None,
             document: DocumentRules::default(),
+            shared: None,
         }
     }
 }

@@ -4,8 +4,8 @@
 use rstest::rstest;
 use uuid::Uuid;
 use vitrina_core::{
-    AllowedTargets, Capture, FirstLoad, Locked, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, Status,
-    Target, Task, TaskPlan,
+    AllowedTargets, Capture, FirstLoad, Locked, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, Shared,
+    Status, Target, Task, TaskPlan,
 };
 
 type Edit = fn(&mut Pipeline);
@@ -51,6 +51,7 @@ fn a_sound_pipeline_has_no_violations(#[case] edit: Edit) {
 #[case("pipeline.reject_limit", "reject_limit", |p: &mut Pipeline| p.reject_limit = -1)]
 #[case("pipeline.freshness_limit", "freshness_limit_seconds", |p: &mut Pipeline| p.freshness_limit_seconds = Some(0))]
 #[case("pipeline.schedule", "schedule_interval", |p: &mut Pipeline| p.schedule_interval = Some("often".into()))]
+#[case("pipeline.full_schedule", "full_schedule", |p: &mut Pipeline| p.full_schedule = Some("often".into()))]
 #[case("pipeline.reconcile_schedule", "reconcile_schedule", |p: &mut Pipeline| p.reconcile_schedule = Some("often".into()))]
 #[case("pipeline.late_window", "late_window_seconds", |p: &mut Pipeline| p.late_window_seconds = -1)]
 #[case("pipeline.late_window", "late_window_seconds", |p: &mut Pipeline| p.late_window_seconds = i64::MAX)]
@@ -75,6 +76,7 @@ fn each_breach_alone_is_the_only_one_reported(#[case] code: &str, #[case] field:
 #[case::delete_limit(true, "delete_limit", |p: &mut Pipeline| p.delete_limit = 0.9)]
 #[case::reject_limit(true, "reject_limit", |p: &mut Pipeline| p.reject_limit = 9)]
 #[case::freshness_limit(true, "freshness_limit_seconds", |p: &mut Pipeline| p.freshness_limit_seconds = Some(60))]
+#[case::full_schedule(true, "full_schedule", |p: &mut Pipeline| p.full_schedule = Some("1d".into()))]
 #[case::reconcile_schedule(true, "reconcile_schedule", |p: &mut Pipeline| p.reconcile_schedule = Some("1d".into()))]
 #[case::query(false, "source_query", |p: &mut Pipeline| p.source_query = Some("select 2".into()))]
 #[case::table(false, "source_table", |p: &mut Pipeline| p.source_table = Some("content.genre".into()))]
@@ -247,6 +249,7 @@ fn so_does_a_change_of_the_target(#[case] edit: fn(&mut Target)) {
 #[case::batch_size(|p: &mut Pipeline| p.batch_size = 7)]
 #[case::delete_limit(|p: &mut Pipeline| p.delete_limit = 0.5)]
 #[case::reject_limit(|p: &mut Pipeline| p.reject_limit = 5)]
+#[case::full_schedule(|p: &mut Pipeline| p.full_schedule = Some("1d".into()))]
 #[case::reconcile_schedule(|p: &mut Pipeline| p.reconcile_schedule = Some("1d".into()))]
 #[case::read(|p: &mut Pipeline| p.read = ReadBy::Keyset)]
 #[case::first_load(|p: &mut Pipeline| p.first_load = FirstLoad::Staged)]
@@ -272,6 +275,39 @@ fn broken(edit: Edit) -> Vec<(String, String)> {
     edit(&mut pipeline);
     let found = pipeline.violations(&AllowedTargets::default());
     found.into_iter().map(|violation| (violation.code.to_owned(), violation.field)).collect()
+}
+
+#[test]
+fn what_a_mart_is_shared_by_decides_what_a_position_means() {
+    let by_rows = Target { shared: Some(Shared::Rows { column: "tenant".to_owned() }), ..mart() };
+    let by_columns = Target { shared: Some(Shared::Columns), ..mart() };
+    let of = |value: &str| Pipeline { shared_value: Some(value.to_owned()), ..films() };
+    let hashes = [
+        films().config_hash(&mart()),
+        films().config_hash(&by_columns),
+        of("ru").config_hash(&by_rows),
+        of("de").config_hash(&by_rows),
+    ];
+    assert_eq!(std::collections::BTreeSet::from(hashes).len(), 4);
+}
+
+#[test]
+fn a_shared_value_goes_with_a_mart_that_is_shared_by_rows_and_with_no_other() {
+    let by_rows = Target { shared: Some(Shared::Rows { column: "tenant".to_owned() }), ..mart() };
+    let by_columns = Target { shared: Some(Shared::Columns), ..mart() };
+    let of = |value: &str| Pipeline { shared_value: Some(value.to_owned()), ..films() };
+    for (pipeline, target, is_sound) in [
+        (films(), mart(), true),
+        (films(), by_columns.clone(), true),
+        (of("ru"), by_rows.clone(), true),
+        (films(), by_rows.clone(), false),
+        (of(" "), by_rows, false),
+        (of("ru"), by_columns, false),
+        (of("ru"), mart(), false),
+    ] {
+        let violation = pipeline.shared_violation(&target);
+        assert_eq!(violation.is_none(), is_sound, "{:?} {violation:?}", target.shared);
+    }
 }
 
 fn hash_after(edit: Edit) -> String {
@@ -307,10 +343,12 @@ fn films() -> Pipeline {
         source_table: None,
         source_query: Some("select id as film_id, title from content.film_work".into()),
         target_table: "analytics.film_dim".into(),
+        shared_value: None,
         mode: Mode::Full,
         batch_size: 1000,
         enabled: true,
         schedule_interval: None,
+        full_schedule: None,
         incremental_key: None,
         incremental_id_key: None,
         capture: Capture::Cursor,

@@ -43,10 +43,23 @@ pub async fn describe(client: &Client, sql: &str) -> Result<Vec<DescribedColumn>
         Err(error) => return Err(sent.refused_or_lacking(error).await),
     };
     ended.map_err(|error| sent.unanswered(error))?;
-    without_duplicates(sql, columns(&statement))
+    without_duplicates(sql, described(&statement))
 }
 
-fn columns(statement: &Statement) -> Vec<DescribedColumn> {
+/// The same in a transaction of the caller, to be compared with what they were.
+pub async fn columns(client: &Client, sql: &str) -> Result<Vec<DescribedColumn>, tokio_postgres::Error> {
+    Ok(described(&client.prepare(&format!("{BEFORE}{}", wrap(sql))).await?))
+}
+
+impl DescribedColumn {
+    /// Of the same name and type, wherever it comes from.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let of = |column: &Self| (column.name.clone(), column.type_oid, column.type_modifier);
+        of(self) == of(other)
+    }
+}
+
+fn described(statement: &Statement) -> Vec<DescribedColumn> {
     let describe = |column: &tokio_postgres::Column| DescribedColumn {
         name: column.name().to_owned(),
         type_oid: column.type_().oid(),

@@ -68,6 +68,9 @@ pub async fn driving_table(
     if !matches!(relation.kind.as_str(), "r" | "p") {
         return Ok(Err(format!("{schema}.{name} is no table")));
     }
+    if is_foreign(client, oid).await? {
+        return Ok(Err(format!("{schema}.{name} has a foreign partition")));
+    }
     let table = described_table(client, oid, &numbers, ordered).await?;
     let projected = Table { schema, name, columns: &relation.columns };
     // Of a table and those that inherit from it nobody says that a key comes once.
@@ -123,7 +126,17 @@ pub async fn change_table(
     if numbers.len() < columns.len() {
         return Ok(Err(format!("{table} lacks some of the columns {}", columns.join(", "))));
     }
+    if is_foreign(client, oid).await? {
+        return Ok(Err(format!("{table} is a foreign table, or has a foreign partition")));
+    }
     described_table(client, oid, &numbers, ordered).await.map(Ok)
+}
+
+/// Rows of another server have no versions here, and no lock of this one holds them.
+async fn is_foreign(client: &Client, oid: u32) -> Asked<bool> {
+    let sql = "select exists (select from pg_class c where c.relkind = 'f'
+                                 and (c.oid = $1 or c.oid in (select relid from pg_partition_tree($1::oid::regclass))))";
+    Ok(client.query_one(sql, &[&oid]).await?.get(0))
 }
 
 struct Relation {

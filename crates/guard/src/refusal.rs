@@ -1,7 +1,7 @@
 //! What a source says to SQL that it is asked to look at or to run: a finding for its author, or trouble of its own.
 
 use tokio_postgres::Client;
-use tokio_postgres::error::{DbError, ErrorPosition};
+use tokio_postgres::error::{DbError, ErrorPosition, SqlState};
 
 use crate::{DescribeError, Finding, redacted};
 
@@ -46,6 +46,11 @@ impl Sent<'_> {
         let message = format!("the source did not {} the query", self.doing);
         let unanswered = if self.client.is_closed() {
             vitrina_core::Error::release("source.connection", message)
+        } else if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
+            vitrina_core::Error::release(
+                "source.locked",
+                format!("{message}: somebody holds a lock on its tables"),
+            )
         } else {
             vitrina_core::Error::retry("source.unavailable", message)
         };

@@ -124,7 +124,12 @@ impl Worker {
                         return Err(fault::too_much_memory(task, held, bounds.memory));
                     }
                 }
-                () = self.output.printed(printed) => self.output.drain(printed),
+                () = self.output.printed(printed) => {
+                    self.output.drain(printed);
+                    // What prints faster than it is read is always readable: without this no clock would go on, and no
+                    // deadline come.
+                    tokio::task::yield_now().await;
+                }
             }
         }
     }

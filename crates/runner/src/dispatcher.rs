@@ -9,7 +9,6 @@ use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 use vitrina_core::{Lease, PipelineId};
 use vitrina_store::{Claim, Result, Store, Suspects, Terms};
 
@@ -23,7 +22,6 @@ const HAND_BACK: Duration = Duration::from_secs(5);
 pub(crate) struct Dispatcher {
     settings: Arc<RunnerSettings>,
     store: Store,
-    installation: Uuid,
     shutdown: CancellationToken,
     executions: JoinSet<()>,
     under_way: HashMap<Id, Execution>,
@@ -46,17 +44,11 @@ struct Execution {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(
-        settings: Arc<RunnerSettings>,
-        store: Store,
-        installation: Uuid,
-        shutdown: CancellationToken,
-    ) -> Self {
+    pub(crate) fn new(settings: Arc<RunnerSettings>, store: Store, shutdown: CancellationToken) -> Self {
         Self {
             room: Room::new(settings.lease),
             settings,
             store,
-            installation,
             shutdown,
             executions: JoinSet::new(),
             under_way: HashMap::new(),
@@ -176,13 +168,8 @@ impl Dispatcher {
                 "a pipeline that may have killed its runners is executed alone"
             );
         }
-        let executor = Executor::new(
-            Arc::clone(&self.settings),
-            self.store.clone(),
-            self.installation,
-            self.shutdown.clone(),
-            beat,
-        );
+        let executor =
+            Executor::new(Arc::clone(&self.settings), self.store.clone(), self.shutdown.clone(), beat);
         let executor = executor.logging_to(self.run_log.clone());
         let task = self.executions.spawn(executor.execute(claim));
         self.under_way.insert(task.id(), execution);

@@ -50,6 +50,17 @@ pub(crate) fn attempt_failed(attempt: u32, error: &Error, wait: Duration, counts
     );
 }
 
+/// The checkpoint holds a load that another run opened, and this run does not continue it.
+pub(crate) fn load_begins_anew(resume: bool, load_max_age: Duration) {
+    if resume {
+        tracing::warn!(?load_max_age, "the load was opened too long ago to be resumed: it begins anew");
+    } else {
+        tracing::info!(
+            "a load that an earlier run left open begins anew; a run with resume would continue it"
+        );
+    }
+}
+
 pub(crate) fn batch_done(counts: &Counts, took: &Took, started: Instant) {
     tracing::info!(
         rows_read = counts.read,

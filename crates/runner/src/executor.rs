@@ -10,11 +10,10 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use uuid::Uuid;
 use vitrina_connectors::{sinks, sources, transforms};
 use vitrina_core::{
     Backfill, Code, Commit, Counts, Decision, Error, Pipeline, Remedy, Result, Resumption, Sink, State,
-    Violation, Written,
+    TargetName, Violation, Written,
 };
 use vitrina_store::{Claim, Store};
 
@@ -38,7 +37,6 @@ pub(crate) fn is_condemned(error: &Error) -> bool {
 pub(crate) struct Executor {
     settings: Arc<RunnerSettings>,
     store: Store,
-    installation: Uuid,
     shutdown: CancellationToken,
     /// Makes the next heartbeat come at once.
     beat: Arc<Notify>,
@@ -90,7 +88,6 @@ impl Executor {
     pub(crate) fn new(
         settings: Arc<RunnerSettings>,
         store: Store,
-        installation: Uuid,
         shutdown: CancellationToken,
         beat: Arc<Notify>,
     ) -> Self {
@@ -100,7 +97,6 @@ impl Executor {
             run_log: None,
             settings,
             store,
-            installation,
             shutdown,
             beat,
             interruption: CancellationToken::new(),
@@ -257,14 +253,14 @@ impl Executor {
             max_batch_bytes: self.settings.max_batch_bytes,
             lease,
             takeover: claim.takeover,
-            installation: self.installation,
+            installation: claim.installation,
             changelog_max_age: self.settings.changelog_max_age.as_secs().try_into().unwrap_or(i64::MAX),
             connections,
             python: self.settings.python.as_ref(),
             run_id: claim.run.to_string(),
             observes: false,
         };
-        let mut source = sources::open(&order).await?;
+        let mut source = self.settings.sources.open(&order).await?;
         let schema = source.schema();
         let columns = schema.as_deref().filter(|_| transforms.is_empty());
         let sinks::Opened { mut sink, destination } = self.open_sink(claim, columns).await?;
@@ -277,7 +273,7 @@ impl Executor {
         }
         begun?;
         if claim.backfill.is_none() {
-            state.checkpoint = state.checkpoint.open_pass(claim.now());
+            state.checkpoint = state.checkpoint.open_pass(claim.run, claim.now());
         }
         transforms.iter_mut().for_each(|transform| transform.begin(&destination));
         let from = state.checkpoint.position.clone();
@@ -292,10 +288,11 @@ impl Executor {
             target: &claim.target,
             schema,
             lease: &claim.lease,
+            issued: &claim.issued,
             takeover: claim.takeover,
             connections: &self.settings.connections,
             allowed_targets: &self.settings.allowed_targets,
-            installation: self.installation,
+            installation: claim.installation,
             ledger: Arc::new(self.store.clone()),
         };
         let opened = self.settings.sinks.open(&order).await;
@@ -309,7 +306,8 @@ impl Executor {
         if claim.backfill.is_some() {
             return Ok(sealed);
         }
-        let before = sealed.checkpoint.decided_by;
+        let (before, had_load) = (sealed.checkpoint.decided_by, sealed.checkpoint.load.is_some());
+        let oldest = claim.now().checked_sub(self.settings.load_max_age).unwrap_or(Timestamp::MIN);
         let by = Resumption {
             run: claim.run,
             mode: claim.mode,
@@ -317,9 +315,16 @@ impl Executor {
             config_hash: claim.pipeline.config_hash(&claim.target),
             key: key.to_vec(),
             code: self.code(&claim.pipeline),
+            continues_since: claim.resume.then_some(oldest),
         };
+        if let Ok(TargetName::Named { .. }) = claim.target.name.parse() {
+            sealed.checkpoint.require_key(&by)?;
+        }
         let checkpoint = sealed.checkpoint.resume(&by)?;
         let resumed = State { checkpoint, version: sealed.version };
+        if had_load && resumed.checkpoint.load.is_none() {
+            events::load_begins_anew(claim.resume, self.settings.load_max_age);
+        }
         match claim.decision.filter(|_| resumed.checkpoint.decided_by != before) {
             Some(decision) => self.decide(claim, decision, &resumed, sink).await,
             None => Ok(resumed),
@@ -366,6 +371,11 @@ impl Executor {
             from_version: stations.state.version,
             from: stations.state.checkpoint.clone(),
             delete_limit: claim.pipeline.delete_limit,
+            backfill_deleted: match claim.backfill {
+                Some(_) => claim.rows_deleted + self.counts.deleted,
+                None => 0,
+            },
+            now: claim.now(),
             reject_limit: claim.pipeline.reject_limit,
             first_load: claim.pipeline.first_load,
             timings: ahead.timings(),

@@ -16,6 +16,7 @@ const OLDEST: LeaseToken = LeaseToken(0);
 pub struct View<'a> {
     pub connections: &'a Connections,
     pub allowed_targets: &'a AllowedTargets,
+    pub sources: &'a sources::Kinds,
     pub sinks: &'a sinks::Kinds,
     pub max_batch_bytes: usize,
     pub installation: Uuid,
@@ -29,13 +30,14 @@ pub struct Look<'a> {
     /// Of the rows as they come to the target, where that can be told before they do.
     pub schema: Option<Arc<Schema>>,
     target: Target,
+    pipeline: &'a Pipeline,
     kind: &'static dyn sinks::Kind,
     connections: &'a Connections,
 }
 
 impl<'a> Look<'a> {
     /// The source checks and describes the query.
-    pub async fn at(pipeline: &Pipeline, target: Target, view: &View<'a>) -> Result<Self> {
+    pub async fn at(pipeline: &'a Pipeline, target: Target, view: &View<'a>) -> Result<Self> {
         let name = pipeline.target_name(view.allowed_targets)?;
         let kind = view.sinks.of(&name)?;
         let lease = Lease { pipeline: pipeline.id, owner: Owner::draw(), token: OLDEST };
@@ -53,18 +55,18 @@ impl<'a> Look<'a> {
             run_id: String::new(),
             observes: true,
         };
-        let source = sources::open(&order).await?;
+        let source = view.sources.open(&order).await?;
         let schema = match source.schema() {
             Some(schema) => transforms::columns(&steps(pipeline, view), schema).await?,
             None => None,
         };
-        Ok(Self { name, source, schema, target, kind, connections: view.connections })
+        Ok(Self { name, source, schema, target, pipeline, kind, connections: view.connections })
     }
 
     /// The target as these rows want it.
     pub fn definition<'b>(&'b self, schema: &'b Schema) -> sinks::Definition<'b> {
-        let Self { name, target, connections, .. } = self;
-        sinks::Definition { name, target, schema, connections }
+        let Self { name, target, pipeline, connections, .. } = self;
+        sinks::Definition { name, target, schema, pipeline: Some(pipeline), connections }
     }
 
     pub fn kind(&self) -> &'static dyn sinks::Kind {

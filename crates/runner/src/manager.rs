@@ -84,8 +84,8 @@ impl Runner {
     pub async fn run(self, shutdown: CancellationToken) -> Result<()> {
         let stop = shutdown.child_token();
         let mut dispatcher = self.dispatcher(stop.child_token()).await?;
-        let mut requests = self.requests().await?;
-        let mut reconciles = self.reconciles().await?;
+        let mut requests = self.requests();
+        let mut reconciles = self.reconciles();
         let _log_keeper = self.keep_run_log();
         self.look_around().await?;
         let (mut wakeups, _listening) = self.listen().await?;
@@ -122,7 +122,7 @@ impl Runner {
     /// Executes everything that is waiting, and returns when nothing is left to claim or to end.
     pub async fn work_off(&self) -> Result<()> {
         let mut dispatcher = self.dispatcher(CancellationToken::new()).await?;
-        let mut reconciles = self.reconciles().await?;
+        let mut reconciles = self.reconciles();
         let _log_keeper = self.keep_run_log();
         loop {
             dispatcher.fill().await.map_err(Error::from)?;
@@ -142,8 +142,7 @@ impl Runner {
 
     async fn dispatcher(&self, stop: CancellationToken) -> Result<Dispatcher> {
         self.store.check_schema().await.map_err(Error::from)?;
-        let installation = self.store.installation().await.map_err(Error::from)?;
-        let dispatcher = Dispatcher::new(Arc::clone(&self.settings), self.store.clone(), installation, stop);
+        let dispatcher = Dispatcher::new(Arc::clone(&self.settings), self.store.clone(), stop);
         Ok(dispatcher.logging_to(self.run_log.clone()))
     }
 
@@ -177,14 +176,12 @@ impl Runner {
         forgetting
     }
 
-    async fn requests(&self) -> Result<Requests> {
-        let installation = self.store.installation().await.map_err(Error::from)?;
-        Ok(Requests::new(Arc::clone(&self.settings), self.store.clone(), installation))
+    fn requests(&self) -> Requests {
+        Requests::new(Arc::clone(&self.settings), self.store.clone())
     }
 
-    async fn reconciles(&self) -> Result<Reconciles> {
-        let installation = self.store.installation().await.map_err(Error::from)?;
-        Ok(Reconciles::new(Arc::clone(&self.settings), self.store.clone(), installation))
+    fn reconciles(&self) -> Reconciles {
+        Reconciles::new(Arc::clone(&self.settings), self.store.clone())
     }
 
     /// Announces the runner with what it finds at its connections. A server that is away now may be

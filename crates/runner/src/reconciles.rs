@@ -9,7 +9,6 @@ use async_trait::async_trait;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 use vitrina_connectors::reconcile::{self, Office, Order};
 use vitrina_core::{Checkpoint, Findings, PipelineId, ReconcileProgress, Remedy, Result};
 use vitrina_store::{RejectChoice, Store, TakenReconcile};
@@ -36,14 +35,13 @@ pub(crate) struct Reconciles {
 struct Desk {
     settings: Arc<RunnerSettings>,
     store: Store,
-    installation: Uuid,
     stop: CancellationToken,
 }
 
 impl Reconciles {
-    pub(crate) fn new(settings: Arc<RunnerSettings>, store: Store, installation: Uuid) -> Self {
+    pub(crate) fn new(settings: Arc<RunnerSettings>, store: Store) -> Self {
         let stop = CancellationToken::new();
-        Self { desk: Desk { settings, store, installation, stop }, open: JoinSet::new() }
+        Self { desk: Desk { settings, store, stop }, open: JoinSet::new() }
     }
 
     /// Takes what waits, as far as there is room.
@@ -109,6 +107,7 @@ async fn compare(desk: &Desk, taken: &TakenReconcile, notes: &Notes) -> Result<F
     let order = Order {
         refused: &refused,
         id: taken.id,
+        owner: taken.owner,
         pipeline: &taken.pipeline,
         target: &taken.target,
         level: taken.level,
@@ -116,8 +115,9 @@ async fn compare(desk: &Desk, taken: &TakenReconcile, notes: &Notes) -> Result<F
         keys: taken.keys.as_deref(),
         connections: &settings.connections,
         allowed_targets: &settings.allowed_targets,
+        sources: &settings.sources,
         sinks: &settings.sinks,
-        installation: desk.installation,
+        installation: taken.installation,
         max_batch_bytes: settings.max_batch_bytes,
         changelog_max_age: settings.changelog_max_age.as_secs().try_into().unwrap_or(i64::MAX),
         python: settings.python.as_ref(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use vitrina_connectors::{Connections, sinks};
+use vitrina_connectors::{Connections, sinks, sources};
 use vitrina_core::{AllowedTargets, Code};
 use vitrina_python::{Python, PythonTask};
 use vitrina_store::{PublishedTask, RunnerAbilities};
@@ -23,10 +23,14 @@ pub struct RunnerSettings {
     pub source_patience: Duration,
     /// A follower of a change log that is silent for longer is not waited for.
     pub changelog_max_age: Duration,
+    /// A load that an earlier run opened longer ago is not continued by another run.
+    pub load_max_age: Duration,
     /// How long runs, their batches and their logs are kept.
     pub keep_history: Duration,
     pub allowed_targets: AllowedTargets,
     pub connections: Connections,
+    /// What it can read from.
+    pub sources: sources::Kinds,
     /// What it can write to.
     pub sinks: sinks::Kinds,
     /// Functions that plans may name.

@@ -9,9 +9,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
+use uuid::Uuid;
 use vitrina_core::{
-    Backfill, Code, Decision, Event, Lease, LeaseToken, Mode, Owner, Pipeline, PipelineId, RunId, Status,
-    Target,
+    Backfill, Code, Decision, Event, Issued, Lease, LeaseToken, Mode, Owner, Pipeline, PipelineId, RunId,
+    Status, Target,
 };
 
 use crate::steps::{Ending, close_attempt, hold};
@@ -32,6 +33,10 @@ pub struct RunnerAbilities {
 #[derive(Debug, Clone)]
 pub struct Claim {
     pub lease: Lease,
+    /// What tells the meta-store from others, now: a person may have changed it since the runner started.
+    pub installation: Uuid,
+    /// All leases of the pipeline that may be met at its target, this one included.
+    pub issued: Issued,
     pub run: RunId,
     pub pipeline: Pipeline,
     pub target: Target,
@@ -40,6 +45,8 @@ pub struct Claim {
     pub backfill: Option<Backfill>,
     /// Readers get what they saw before the last load, and that is all.
     pub rollback: bool,
+    /// It continues the load that an earlier run left.
+    pub resume: bool,
     /// What becomes of the checkpoint before the run goes on from it.
     pub decision: Option<Decision>,
     /// The status it was found in.
@@ -53,6 +60,8 @@ pub struct Claim {
     pub trigger: Trigger,
     /// Batches of this run that earlier attempts have committed.
     pub batches: u64,
+    /// Rows that these have deleted.
+    pub rows_deleted: u64,
     /// The caller's trace, as its header told it.
     pub traceparent: Option<String>,
     pub lease_length: Duration,
@@ -225,14 +234,18 @@ impl Store {
 fn read_claim(row: &PgRow, lease: Lease, lease_length: Duration) -> Result<Claim> {
     let snapshot: Snapshot = serde_json::from_value(row.try_get::<Value, _>("snapshot")?)?;
     let was: Status = row.try_get::<String, _>("was")?.parse().map_err(|_| unreadable("status"))?;
+    let owners: Vec<Uuid> = row.try_get("owners")?;
     Ok(Claim {
         lease,
+        installation: row.try_get("installation")?,
+        issued: Issued { owners: owners.into_iter().map(Owner).collect(), adopts: row.try_get("adopts")? },
         run: RunId(row.try_get("run_id")?),
         pipeline: snapshot.pipeline,
         target: snapshot.target,
         mode: row.try_get::<String, _>("mode")?.parse().map_err(|_| unreadable("mode"))?,
         backfill: Backfill::of(document(row, "keys")?, document(row, "backfill_range")?),
         rollback: row.try_get("rollback")?,
+        resume: row.try_get("resume")?,
         decision: serde_json::from_value(row.try_get::<Option<String>, _>("checkpoint")?.into())?,
         was,
         takeover: was != Status::RunRequested,
@@ -240,6 +253,7 @@ fn read_claim(row: &PgRow, lease: Lease, lease_length: Duration) -> Result<Claim
         stalls: row.try_get("stalls")?,
         trigger: serde_json::from_value(row.try_get::<String, _>("trigger")?.into())?,
         batches: row.try_get::<i64, _>("batches")?.unsigned_abs(),
+        rows_deleted: row.try_get::<i64, _>("rows_deleted")?.unsigned_abs(),
         traceparent: row.try_get("traceparent")?,
         lease_length,
         claimed_at: Timestamp::from_microsecond(row.try_get("claimed_at")?)
@@ -262,7 +276,8 @@ fn unreadable(column: &str) -> Error {
 /// survives a clock that jumps back. Counting `e` makes the old attempt end before the new one opens:
 /// the order of CTEs that write is otherwise undefined. While a runner lives that has the code which a checkpoint was made
 /// with, only such a one goes on from it: of two versions that run side by side, neither has to ask. A load, and a run that
-/// says what becomes of the checkpoint, may go through either. The token never goes back, even in a restored meta-store.
+/// says what becomes of the checkpoint, may go through either. The token never goes back, even in a restored meta-store, and
+/// is above all that a run was stopped by at its target.
 const CLAIM: &str = "
 with c as materialized (
     select id, status as was from etl.etl_pipelines
@@ -286,7 +301,8 @@ with c as materialized (
 p as (
     update etl.etl_pipelines p
        set status = case c.was when 'PAUSE_REQUESTED' then c.was else 'RUNNING' end, owner = $4,
-           lease_token = greatest(p.lease_token + 1, extract(epoch from clock_timestamp())::bigint - 1735689600),
+           lease_token = greatest(p.lease_token + 1, extract(epoch from clock_timestamp())::bigint - 1735689600,
+                                  (select t.target_token + 1 from etl.etl_lease_owners t where t.pipeline_id = p.id)),
            retry_at = null, lease_length = $5 * interval '1 second',
            lease_until = clock_timestamp() + $5 * interval '1 second',
            stalls = p.stalls + (c.was <> 'RUN_REQUESTED')::int
@@ -296,16 +312,21 @@ r as (
     update etl.etl_runs r set status = 'RUNNING', started_at = coalesce(started_at, clock_timestamp())
       from p where r.id = p.run_id and r.status in ('REQUESTED', 'RUNNING')
     returning r.id, r.cancel_requested, r.mode, r.keys, r.backfill_range, r.checkpoint, r.snapshot,
-              r.trigger, r.batches, r.traceparent, r.rollback),
+              r.trigger, r.batches, r.rows_deleted, r.traceparent, r.rollback, r.resume),
 e as (
     update etl.etl_attempts a set ended_at = clock_timestamp(), error_code = 'lease.expired',
            error = 'the runner did not renew its lease'
       from p where a.run_id = p.run_id and a.ended_at is null
     returning a.id),
+o as (
+    insert into etl.etl_lease_owners as o (pipeline_id, owners) select p.id, array[$4::uuid] from p
+    on conflict (pipeline_id) do update set owners = etl.with_lease_owner(o.owners, $4)
+    returning o.owners, o.adopts),
 a as (
     insert into etl.etl_attempts (run_id, pipeline_id, token, runner)
     select p.run_id, p.id, p.lease_token, $3 from p join r on r.id = p.run_id
      where (select count(*) from e) >= 0
     returning id)
 select p.*, (extract(epoch from clock_timestamp()) * 1000000)::bigint as claimed_at, r.cancel_requested, r.mode, r.keys, r.backfill_range, r.checkpoint,
-       r.snapshot, r.trigger, r.batches, r.traceparent, r.rollback from p join r on r.id = p.run_id, a";
+       r.snapshot, r.trigger, r.batches, r.rows_deleted, r.traceparent, r.rollback, r.resume, o.owners, o.adopts,
+       (select id from etl.etl_installation) as installation from p join r on r.id = p.run_id, a, o";

@@ -9,11 +9,14 @@ use sqlx::PgConnection;
 use vitrina_core::{Capture, Event, Pipeline, PipelineId, Target, TargetName};
 
 use crate::access::{Actor, write_audit};
+use crate::lease_owners::issued;
 use crate::pipelines::find;
 use crate::requests::{Request, leave};
 use crate::steps::{Ending, step};
 use crate::targets::{described, target};
-use crate::{Error, LOCK_TIMEOUT, PipelineRecord, PipelineRef, Result, RunRequest, Store, TargetRecord};
+use crate::{
+    Error, LOCK_TIMEOUT, PipelineRecord, PipelineRef, Result, RunRequest, Store, TargetRecord, writers,
+};
 
 /// One change. `version` is the one that its actor has seen.
 #[derive(Debug, Clone)]
@@ -53,7 +56,7 @@ impl Change {
 
 const PIPELINE_COLUMNS: &str =
     "name, description, tags, type, source_type, source_connection, source_table, source_query, target_table,
-     mode, batch_size, schedule_interval, incremental_key, incremental_id_key, capture, change_key, watch,
+     shared_value, mode, batch_size, schedule_interval, full_schedule, incremental_key, incremental_id_key, capture, change_key, watch,
      late_window_seconds, delete_limit, reject_limit, freshness_limit_seconds, reconcile_schedule, read, first_load,
      python_task";
 
@@ -64,10 +67,12 @@ impl Store {
         ordered.sort_by_cached_key(|change| change.rank());
         let mut tx = self.pool.begin().await?;
         sqlx::query(LOCK_TIMEOUT).execute(&mut *tx).await?;
-        lock_targets(&mut tx, changes).await?;
+        let targets = lock_targets(&mut tx, changes).await?;
+        let before = writers::Snapshot::take(&mut tx, &targets).await?;
         for change in ordered {
             carry_out(&mut tx, change, actor).await?;
         }
+        before.refuse_new_writers(&writers::Snapshot::take(&mut tx, &targets).await?)?;
         Ok(tx.commit().await?)
     }
 
@@ -97,8 +102,8 @@ impl Store {
 }
 
 /// All of them first and by name, whatever is done with them: with the pipelines that write to them, so that none is
-/// forgotten while a pipeline is on its way to it.
-async fn lock_targets(tx: &mut PgConnection, changes: &[Change]) -> Result<()> {
+/// forgotten while a pipeline is on its way to it. Two pipelines on their way to one that nobody has described lock its name.
+async fn lock_targets(tx: &mut PgConnection, changes: &[Change]) -> Result<Vec<String>> {
     let name = |change: &Change| match change {
         Change::PutTarget { target, .. } => Some(target.name.clone()),
         Change::DeleteTarget { name, .. } => Some(name.clone()),
@@ -108,11 +113,18 @@ async fn lock_targets(tx: &mut PgConnection, changes: &[Change]) -> Result<()> {
         Change::DeletePipeline { .. } => None,
     };
     let names: BTreeSet<String> = changes.iter().filter_map(name).collect();
+    let names: Vec<String> = names.into_iter().collect();
+    sqlx::query(
+        "select pg_advisory_xact_lock(hashtextextended('vitrina.target ' || name, 0)) from unnest($1) name",
+    )
+    .bind(&names)
+    .execute(&mut *tx)
+    .await?;
     sqlx::query("select 1 from etl.etl_targets where name = any($1) order by name for update")
-        .bind(names.into_iter().collect::<Vec<_>>())
+        .bind(&names)
         .execute(tx)
         .await?;
-    Ok(())
+    Ok(names)
 }
 
 async fn carry_out(tx: &mut PgConnection, change: &Change, actor: &Actor) -> Result<()> {
@@ -127,6 +139,7 @@ async fn carry_out(tx: &mut PgConnection, change: &Change, actor: &Actor) -> Res
 
 /// Its state row comes with it, by trigger.
 async fn create(tx: &mut PgConnection, pipeline: &Pipeline, actor: &Actor) -> Result<()> {
+    require_shared_value(tx, pipeline).await?;
     let sql = format!(
         "insert into etl.etl_pipelines (id, enabled, {PIPELINE_COLUMNS})
          select id, enabled, {PIPELINE_COLUMNS} from jsonb_populate_record(null::etl.etl_pipelines, $1)"
@@ -138,11 +151,23 @@ async fn create(tx: &mut PgConnection, pipeline: &Pipeline, actor: &Actor) -> Re
     write_audit(tx, actor, "pipeline.create", &subject(pipeline.id), None, Some(document)).await
 }
 
+/// The target is as these changes leave it. A name that is none is refused elsewhere.
+async fn require_shared_value(tx: &mut PgConnection, pipeline: &Pipeline) -> Result<()> {
+    let Ok(name) = pipeline.effective_target().parse() else { return Ok(()) };
+    match pipeline.shared_violation(&target(tx, &name).await?) {
+        Some(violation) => Err(Error::SharedValue(violation)),
+        None => Ok(()),
+    }
+}
+
 async fn edit(tx: &mut PgConnection, after: &Pipeline, version: i64, actor: &Actor) -> Result<()> {
     let before = locked(tx, after.id, Some(version)).await?;
     let fields = before.config.edit(after, before.status)?;
     if fields.is_empty() {
         return Ok(());
+    }
+    if fields.iter().any(|field| ["shared_value", "target_table", "tasks"].contains(&field.as_str())) {
+        require_shared_value(tx, after).await?;
     }
     let sql = format!(
         "update etl.etl_pipelines set ({PIPELINE_COLUMNS}) =
@@ -198,11 +223,11 @@ async fn leave_to_forget(tx: &mut PgConnection, pipeline: &Pipeline) -> Result<(
     Ok(())
 }
 
-/// The pipeline writes elsewhere from now on: others may have what it had. What it has beside its marts is one for all that
-/// are in a database, and stays.
+/// The pipeline writes elsewhere from now on: others may have what it had. The checkpoint that it has beside its marts is one
+/// for all that are in a database, and stays.
 async fn leave_target_behind(tx: &mut PgConnection, before: &Pipeline, after: &Pipeline) -> Result<()> {
     match before.effective_target().parse() {
-        Ok(name @ TargetName::Named { .. }) if before.effective_target() != after.effective_target() => {
+        Ok(name) if before.effective_target() != after.effective_target() => {
             leave_target(tx, before.id, &name).await
         }
         _ => Ok(()),
@@ -211,7 +236,8 @@ async fn leave_target_behind(tx: &mut PgConnection, before: &Pipeline, after: &P
 
 async fn leave_target(tx: &mut PgConnection, pipeline: PipelineId, name: &TargetName) -> Result<()> {
     let target = target(tx, name).await?;
-    let payload = serde_json::json!({"pipeline": pipeline, "target": target});
+    let issued = issued(tx, &[pipeline]).await?;
+    let payload = serde_json::json!({"pipeline": pipeline, "target": target, "issued": issued});
     leave(tx, &forget(payload, target.connection)).await?;
     Ok(())
 }
@@ -240,7 +266,7 @@ async fn put_target(
         (None, Some(_)) => return Err(Error::NoSuchTarget(target.name.clone())),
         _ => {}
     }
-    let columns = "connection, key, touch_column, create_if_missing, mapping, settings, document";
+    let columns = "connection, key, touch_column, create_if_missing, mapping, settings, document, shared";
     let sql = match version {
         Some(_) => format!(
             "update etl.etl_targets t set ({columns}) =

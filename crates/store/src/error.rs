@@ -1,7 +1,12 @@
 //! What can go wrong with the meta-store, by what the caller does next.
 
 use sqlx::postgres::PgConnectOptions;
-use vitrina_core::{Locked, Refusal};
+use vitrina_core::{Locked, Refusal, TargetPart, Violation};
+
+/// What to do where two pipelines are to write to one target.
+const ONE_WRITER: &str = "a target has one writer: for full loads beside increments give that pipeline a full_schedule; \
+    else write to a target of its own, or delete that pipeline first; a mart that several pipelines fill has shared: {by: rows, column: …} \
+    with another shared_value for each, or shared: {by: columns}; such an index has document: {partial: true}";
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -50,6 +55,12 @@ pub enum Error {
     Locked(#[from] Locked),
     #[error("there is no target {0}")]
     NoSuchTarget(String),
+    /// A target has one writer, unless it is declared to be shared.
+    #[error("{part} is written by {} already\nhint: {ONE_WRITER}", .owners.join(", "))]
+    TargetOwned { part: TargetPart, owners: Vec<String> },
+    /// `shared_value` does not suit the target.
+    #[error("{}", .0.message)]
+    SharedValue(Violation),
     #[error("it is the target of {}\nhint: delete or retarget them first", .0.join(", "))]
     TargetUsed(Vec<String>),
     #[error(
@@ -59,6 +70,8 @@ pub enum Error {
     /// A checkpoint is not changed under a run.
     #[error("a run is active\nhint: wait for it, or cancel it")]
     RunOpen,
+    #[error("there is nothing to resume\nhint: leave resume out: the run begins anew")]
+    NothingToResume,
     #[error("{0}")]
     Refusal(#[from] Refusal),
     /// The checkpoint was made under another configuration, and nobody has said what it is worth now.

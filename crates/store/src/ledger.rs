@@ -4,8 +4,13 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use sqlx::Row;
 use uuid::Uuid;
-use vitrina_core::{Committed, Entry, Lease, Ledger, OpenReject, Outcome, Result, State};
+use vitrina_core::{
+    Committed, Entry, Holder, Issued, Lease, Ledger, OpenReject, Outcome, PipelineId, Recognized, Result,
+    State,
+};
 
+use crate::lease_owners;
+use crate::pipelines::EFFECTIVE_TARGET;
 use crate::steps::hold;
 use crate::{Error, Store};
 
@@ -25,6 +30,43 @@ impl Ledger for Store {
 
     async fn open_rejects(&self, lease: &Lease) -> Result<Vec<OpenReject>> {
         Ok(open_rejects(self, lease).await?)
+    }
+
+    async fn hold(&self, lease: &Lease) -> Result<()> {
+        let mut connection = self.pool.acquire().await.map_err(Error::from)?;
+        Ok(hold(&mut connection, lease).await?)
+    }
+
+    async fn recognize(&self, lease: &Lease, holder: Option<Holder>) -> Result<Recognized> {
+        match lease_owners::recognize(self, lease, holder).await? {
+            (Recognized::Adopted, false) => Err(vitrina_core::Error::release(
+                "lease.behind",
+                "the target was written under a newer lease than this one: the next is newer than that",
+            )),
+            (recognized, _) => Ok(recognized),
+        }
+    }
+
+    async fn accept(&self, lease: &Lease, holder: Holder) -> Result<()> {
+        Ok(lease_owners::accept(self, lease, holder).await?)
+    }
+
+    async fn issued(&self, pipelines: &[PipelineId]) -> Result<Issued> {
+        let mut connection = self.pool.acquire().await.map_err(Error::from)?;
+        Ok(lease_owners::issued(&mut connection, pipelines).await?)
+    }
+
+    async fn writing(
+        &self,
+        pipelines: &[PipelineId],
+        target: &str,
+        shared_value: Option<&str>,
+    ) -> Result<Vec<PipelineId>> {
+        Ok(writing(self, pipelines, target, shared_value).await?)
+    }
+
+    async fn running(&self, pipelines: &[PipelineId]) -> Result<Vec<PipelineId>> {
+        Ok(running(self, pipelines).await?)
     }
 }
 
@@ -83,6 +125,36 @@ async fn open_rejects(store: &Store, lease: &Lease) -> crate::Result<Vec<OpenRej
     .await?;
     let reject = |(key, acknowledged, load)| OpenReject { key, acknowledged, load };
     Ok(rows.into_iter().map(reject).collect())
+}
+
+async fn writing(
+    store: &Store,
+    pipelines: &[PipelineId],
+    target: &str,
+    shared_value: Option<&str>,
+) -> crate::Result<Vec<PipelineId>> {
+    let sql = format!(
+        "select p.id from etl.etl_pipelines p
+          where p.id = any($1) and {EFFECTIVE_TARGET} = $2 and ($3::text is null or p.shared_value is null or p.shared_value = $3)"
+    );
+    let ids: Vec<Uuid> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+        .bind(pipelines.iter().map(|pipeline| pipeline.0).collect::<Vec<_>>())
+        .bind(target)
+        .bind(shared_value)
+        .fetch_all(&store.pool)
+        .await?;
+    Ok(ids.into_iter().map(PipelineId).collect())
+}
+
+async fn running(store: &Store, pipelines: &[PipelineId]) -> crate::Result<Vec<PipelineId>> {
+    let ids: Vec<Uuid> = sqlx::query_scalar(
+        "select id from etl.etl_pipelines
+          where id = any($1) and status in ('RUNNING', 'PAUSE_REQUESTED')",
+    )
+    .bind(pipelines.iter().map(|pipeline| pipeline.0).collect::<Vec<_>>())
+    .fetch_all(&store.pool)
+    .await?;
+    Ok(ids.into_iter().map(PipelineId).collect())
 }
 
 impl From<Error> for vitrina_core::Error {

@@ -7,6 +7,7 @@ mod claims;
 mod configuration;
 mod error;
 mod gauges;
+mod lease_owners;
 mod ledger;
 mod listings;
 mod logs;
@@ -25,6 +26,7 @@ mod taken_reconciles;
 mod targets;
 mod terms;
 mod wakeups;
+mod writers;
 
 use std::time::Duration;
 
@@ -39,6 +41,7 @@ pub use claims::{Claim, Pulse, RunnerAbilities};
 pub use configuration::Change;
 pub use error::{Error, Result};
 pub use gauges::{Gauges, PipelineGauges, RunnerGauges};
+pub use lease_owners::{InstalledPipeline, Presence, RenewedInstallation};
 pub use listings::{PipelineChoice, PipelineListing, PipelineOrder};
 pub use logs::{LogLine, LogRecord};
 pub use migrations::SchemaState;
@@ -55,6 +58,7 @@ pub use taken_reconciles::TakenReconcile;
 pub use targets::TargetRecord;
 pub use terms::{Silent, Suspects, Terms};
 pub use wakeups::{Wakeup, Wakeups};
+pub use writers::Writers;
 
 /// A handle on the meta-store. Clones share one pool.
 #[derive(Debug, Clone)]

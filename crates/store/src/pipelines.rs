@@ -65,6 +65,8 @@ pub struct PipelineRecord {
     pub updated_at: Timestamp,
     pub next_reconcile_at: Option<Timestamp>,
     pub reconcile_schedule_error: Option<String>,
+    pub next_full_run_at: Option<Timestamp>,
+    pub full_schedule_error: Option<String>,
     pub last_run: Option<RunRecord>,
     pub last_verdict: Option<LastVerdict>,
     /// What the source had committed before is in the target.

@@ -58,6 +58,8 @@ pub struct TakenRequest {
     pub kind: String,
     pub payload: Value,
     pub owner: Owner,
+    /// What tells the meta-store from others, now.
+    pub installation: Uuid,
 }
 
 /// The oldest request that this runner can answer and nobody else holds.
@@ -71,7 +73,7 @@ update etl.etl_requests r
    set status = 'RUNNING', owner = $1, runner = $2, lease_token = lease_token + 1,
        lease_until = clock_timestamp() + $4 * interval '1 second'
   from chosen where r.id = chosen.id
-returning r.id, r.kind, r.payload";
+returning r.id, r.kind, r.payload, (select id from etl.etl_installation)";
 
 impl Store {
     /// Leaves a request for a runner.
@@ -95,7 +97,7 @@ impl Store {
         lease: Duration,
     ) -> Result<Option<TakenRequest>> {
         let owner = Owner::draw();
-        let taken: Option<(Uuid, String, Value)> = sqlx::query_as(TAKE)
+        let taken: Option<(Uuid, String, Value, Uuid)> = sqlx::query_as(TAKE)
             .bind(owner.0)
             .bind(&runner.name)
             .bind(&runner.connections)
@@ -103,7 +105,9 @@ impl Store {
             .bind(&runner.python_tasks)
             .fetch_optional(&self.pool)
             .await?;
-        Ok(taken.map(|(id, kind, payload)| TakenRequest { id, kind, payload, owner }))
+        let request =
+            |(id, kind, payload, installation)| TakenRequest { id, kind, payload, owner, installation };
+        Ok(taken.map(request))
     }
 
     /// Keeps a request that takes long.

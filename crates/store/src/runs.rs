@@ -46,6 +46,8 @@ pub struct RunRecord {
     pub checkpoint: Option<Decision>,
     /// Readers get what they saw before the last load; nothing is read.
     pub rollback: bool,
+    /// It continues the load that an earlier run left.
+    pub resume: bool,
     pub cancel_requested: bool,
     pub requested_at: Timestamp,
     pub started_at: Option<Timestamp>,
@@ -136,7 +138,7 @@ pub(crate) const RUN_AS_DOCUMENT: &str = "json_build_object('id', r.id, 'pipelin
     'pipeline', (select n.name from etl.etl_pipelines n where n.id = r.pipeline_id),
     'status', r.status, 'trigger', r.trigger, 'mode', r.mode,
     'backfill_keys', jsonb_array_length(r.keys), 'backfill_range', r.backfill_range, 'checkpoint', r.checkpoint,
-    'rollback', r.rollback, 'cancel_requested', r.cancel_requested,
+    'rollback', r.rollback, 'resume', r.resume, 'cancel_requested', r.cancel_requested,
     'requested_at', r.requested_at, 'started_at', r.started_at, 'finished_at', r.finished_at,
     'rows_read', r.rows_read, 'rows_written', r.rows_written, 'rows_unchanged', r.rows_unchanged,
     'rows_deleted', r.rows_deleted, 'rows_rejected', r.rows_rejected, 'bytes', r.bytes, 'batches', r.batches,

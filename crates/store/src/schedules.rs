@@ -1,16 +1,16 @@
-//! Schedules of runs and of reconciles: what is due is requested once, by whichever runner looks first.
+//! Schedules of runs, of full loads and of reconciles: what is due is requested once, by whichever runner looks first.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
 use sqlx::{PgConnection, Row};
-use vitrina_core::{Event, Level, PipelineId, ReconcileTrigger, Schedule};
+use vitrina_core::{Event, Level, Mode, PipelineId, ReconcileTrigger, Schedule, Status};
 
-use crate::pipelines::{PipelineRef, find};
+use crate::pipelines::{PipelineRecord, PipelineRef, find};
 use crate::reconciles::{self, KEPT, ReconcileOrder};
 use crate::steps::{Ending, step};
-use crate::{Error, Result, RunRequest, StepDone, Store};
+use crate::{Error, Result, RunRecord, RunRequest, StepDone, Store};
 
 /// What a pipeline does by itself, and the columns that say when.
 struct Timetable {
@@ -22,7 +22,8 @@ struct Timetable {
 
 #[derive(Clone, Copy)]
 enum Request {
-    Run,
+    /// Of this mode, or of the pipeline's own.
+    Run(Option<Mode>),
     Reconcile,
 }
 
@@ -30,7 +31,13 @@ const RUNS: Timetable = Timetable {
     schedule: "schedule_interval",
     next: "next_run_at",
     error: "schedule_error",
-    request: Request::Run,
+    request: Request::Run(None),
+};
+const FULL_RUNS: Timetable = Timetable {
+    schedule: "full_schedule",
+    next: "next_full_run_at",
+    error: "full_schedule_error",
+    request: Request::Run(Some(Mode::Full)),
 };
 const RECONCILES: Timetable = Timetable {
     schedule: "reconcile_schedule",
@@ -52,7 +59,7 @@ struct Due {
 const HELD: Duration = Duration::from_millis(200);
 /// So many at a time: whoever requests them has other things to do in between.
 const AT_ONCE: usize = 20;
-/// A time that comes while a person's request waits for the open run is put off by this much.
+/// A time that comes while something is in the way of its request is put off by this much.
 const PUT_OFF: &str = "5 seconds";
 
 impl Store {
@@ -60,7 +67,9 @@ impl Store {
     /// runs. There may be more: then the next alarm comes soon.
     pub async fn request_due(&self) -> Result<usize> {
         self.request_due_reconciles().await?;
-        self.request_by(&RUNS).await
+        // A full run includes what one of the pipeline's own mode would do: where both are due, it is the one to open.
+        let full_runs = self.request_by(&FULL_RUNS).await?;
+        Ok(full_runs + self.request_by(&RUNS).await?)
     }
 
     /// The same of reconciles alone.
@@ -93,7 +102,7 @@ impl Store {
     /// Has schedules looked at anew that an older release could not read, and times that were computed by a clock
     /// that was wrong. Those that are right come out the same.
     pub async fn review_schedules(&self) -> Result<()> {
-        for Timetable { next, error, .. } in [RUNS, RECONCILES] {
+        for Timetable { next, error, .. } in [RUNS, FULL_RUNS, RECONCILES] {
             let sql = format!(
                 "update etl.etl_pipelines set {next} = null, {error} = null
                   where {error} is not null or {next} > now() + interval '1 minute'"
@@ -133,9 +142,9 @@ async fn on_time(tx: &mut PgConnection, due: &Due, timetable: &Timetable) -> Res
     let mut done = Done::default();
     if due.is_late {
         match timetable.request {
-            Request::Run => match request_run(tx, due).await? {
+            Request::Run(mode) => match request_run(tx, due, mode).await? {
                 Some(step) => done = Done { requested: step.effect.open_run, step: Some(step) },
-                None => return put_off(tx, due).await.map(|()| done),
+                None => return put_off(tx, due, timetable).await.map(|()| done),
             },
             Request::Reconcile => done.requested = request_reconcile(tx, due).await?,
         }
@@ -145,13 +154,13 @@ async fn on_time(tx: &mut PgConnection, due: &Due, timetable: &Timetable) -> Res
 }
 
 /// What it led to: a pipeline that is paused or has failed only waits for its next time. `None` while a person's
-/// request is in the way.
-async fn request_run(tx: &mut PgConnection, due: &Due) -> Result<Option<StepDone>> {
+/// request is in the way, or a run that a full one can neither join nor wait behind.
+async fn request_run(tx: &mut PgConnection, due: &Due, mode: Option<Mode>) -> Result<Option<StepDone>> {
     let record = find(tx, &PipelineRef::Id(due.id)).await?;
-    if is_a_persons(record.pending_request.as_ref())? {
+    if is_a_persons(record.pending_request.as_ref())? || (mode.is_some() && would_be_dropped(&record, mode)) {
         return Ok(None);
     }
-    let request = RunRequest { scheduled: true, ..RunRequest::default() };
+    let request = RunRequest { mode, scheduled: true, ..RunRequest::default() };
     step(tx, record, Event::ScheduleDue, &request, &Ending::default()).await.map(Some)
 }
 
@@ -166,19 +175,25 @@ async fn request_reconcile(tx: &mut PgConnection, due: &Due) -> Result<bool> {
     Ok(reconciles::request(tx, due.id, &order).await?.is_new)
 }
 
+/// The next run of a pipeline's own mode reads what a dropped one would have read. The next full run may be a day away.
+fn would_be_dropped(record: &PipelineRecord, mode: Option<Mode>) -> bool {
+    let waits_behind = record.status == Status::Running && !record.cancel_requested;
+    let loads = |run: &RunRecord| Some(run.mode) == mode && !run.is_backfill() && !run.rollback;
+    let joins = record.status == Status::RunRequested && record.last_run.as_ref().is_some_and(loads);
+    record.status.is_active() && !waits_behind && !joins
+}
+
 fn is_a_persons(pending: Option<&Value>) -> Result<bool> {
     let Some(pending) = pending else { return Ok(false) };
     Ok(!serde_json::from_value::<RunRequest>(pending.clone())?.scheduled)
 }
 
-async fn put_off(tx: &mut PgConnection, due: &Due) -> Result<()> {
-    sqlx::query(
-        "update etl.etl_pipelines set next_run_at = clock_timestamp() + $2::text::interval where id = $1",
-    )
-    .bind(due.id.0)
-    .bind(PUT_OFF)
-    .execute(tx)
-    .await?;
+async fn put_off(tx: &mut PgConnection, due: &Due, timetable: &Timetable) -> Result<()> {
+    let sql = format!(
+        "update etl.etl_pipelines set {} = clock_timestamp() + $2::text::interval where id = $1",
+        timetable.next
+    );
+    sqlx::query(sqlx::AssertSqlSafe(sql)).bind(due.id.0).bind(PUT_OFF).execute(tx).await?;
     Ok(())
 }
 
@@ -231,6 +246,10 @@ select extract(epoch from least(
              where enabled and schedule_interval is not null and schedule_error is null
                and coalesce(next_run_at, '-infinity') > '-infinity'
              order by coalesce(next_run_at, '-infinity') limit 1),
+           (select next_full_run_at from etl.etl_pipelines
+             where enabled and full_schedule is not null and full_schedule_error is null
+               and coalesce(next_full_run_at, '-infinity') > '-infinity'
+             order by coalesce(next_full_run_at, '-infinity') limit 1),
            (select next_reconcile_at from etl.etl_pipelines
              where enabled and reconcile_schedule is not null and reconcile_schedule_error is null
                and coalesce(next_reconcile_at, '-infinity') > '-infinity'

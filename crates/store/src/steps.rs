@@ -62,6 +62,9 @@ pub struct RunRequest {
     /// Readers get what they saw before the last load, and nothing is read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rollback: bool,
+    /// Continues what the last run left when it failed: its load, or its backfill.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resume: bool,
     /// Nobody's but the schedule's: it gives way to a person's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scheduled: bool,
@@ -179,7 +182,7 @@ pub(crate) async fn step(
     let before = record.lifecycle();
     let (next, effect) = before.apply(event)?;
     // Not even written back: a pipeline that waits for its retry keeps its time.
-    if event == Event::ScheduleDue && next == before {
+    if event == Event::ScheduleDue && next == before && !replaces_pending(&record, event, request)? {
         return Ok(StepDone { run: record.run_id, pipeline: record, before, effect });
     }
     let mut run = record.run_id;
@@ -270,14 +273,17 @@ async fn open_run(
     let name = effective_target(record)?;
     let target = target(tx, &name).await?;
     let run = RunId(Uuid::now_v7());
-    let paused = paused_run(record, event);
+    let paused = continued_run(record, event, &request);
+    if request.resume && paused.is_none() {
+        require_open_pass(tx, config.id).await?;
+    }
     if trigger == Trigger::Api && builds_on_the_checkpoint(paused, record, &request) {
         refuse_another_configuration(tx, config, &target).await?;
     }
     sqlx::query(
-        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, backfill_range, checkpoint, traceparent, rollback)
+        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, backfill_range, checkpoint, traceparent, rollback, resume)
          select $1, $2, $3, $4, $5, $6, coalesce($7, paused.keys), coalesce($10, paused.backfill_range), coalesce($9, paused.checkpoint), $11,
-                $12 or coalesce(paused.rollback, false)
+                $12 or coalesce(paused.rollback, false), $13
            from (select) new left join (
                 select r.keys, r.backfill_range, r.rollback, case when s.checkpoint ->> 'decided_by' is distinct from r.id::text then r.checkpoint end as checkpoint
                   from etl.etl_runs r join etl.etl_state s using (pipeline_id) where r.id = $8) paused on true",
@@ -294,6 +300,7 @@ async fn open_run(
     .bind(request.range.as_ref().map(|range| json!(range)))
     .bind(&request.traceparent)
     .bind(request.rollback)
+    .bind(request.resume || paused.is_some_and(|run| !run.is_backfill()))
     .execute(&mut *tx)
     .await?;
     sqlx::query("update etl.etl_pipelines set connections_needed = $2, tasks_needed = $3 where id = $1")
@@ -316,14 +323,30 @@ fn pending(record: &PipelineRecord) -> Result<RunRequest> {
     Ok(serde_json::from_value(stored)?)
 }
 
-/// A resumed pipeline goes on with what was paused; so does one whose pause is taken back as it is reached.
-/// Where the data had ended by then, or no run was active, nothing was.
-fn paused_run(record: &PipelineRecord, event: Event) -> Option<&RunRecord> {
+/// A resumed pipeline continues what was paused; so does one whose pause is taken back as it is reached.
+/// Where the data had ended by then, or no run was active, nothing was. What has failed is continued on request only.
+fn continued_run<'a>(
+    record: &'a PipelineRecord,
+    event: Event,
+    request: &RunRequest,
+) -> Option<&'a RunRecord> {
     record.last_run.as_ref().filter(|run| match record.status {
         Status::Paused => run.status == RunStatus::Paused,
         Status::PauseRequested => event != Event::DataEnd,
+        Status::Failed => request.resume && run.status == RunStatus::Failed,
         _ => false,
     })
+}
+
+/// A load that failed may still be open behind a backfill that has ended since.
+async fn require_open_pass(tx: &mut PgConnection, id: PipelineId) -> Result<()> {
+    let is_open: Option<bool> = sqlx::query_scalar(
+        "select checkpoint #> '{position,pass}' is not null from etl.etl_state where pipeline_id = $1",
+    )
+    .bind(id.0)
+    .fetch_optional(tx)
+    .await?;
+    if is_open == Some(true) { Ok(()) } else { Err(Error::NothingToResume) }
 }
 
 fn mode(paused: Option<&RunRecord>, record: &PipelineRecord, request: &RunRequest) -> Mode {
@@ -349,10 +372,11 @@ fn builds_on_the_checkpoint(
     mode(paused, record, request) == Mode::Incremental && !backfill && !rollback && !decided
 }
 
+/// What the pass has deleted stays: attempts after it have the same limit.
 async fn drop_pass(tx: &mut PgConnection, id: PipelineId) -> Result<()> {
     sqlx::query(
         "update etl.etl_state
-            set checkpoint = (checkpoint #- '{position,pass}' #- '{opened_at}' #- '{load}' #- '{rows_before}') || '{\"deleted\": 0}', version = version + 1, updated_at = clock_timestamp()
+            set checkpoint = checkpoint #- '{position,pass}' #- '{opened_at}' #- '{opened_by}' #- '{load}', version = version + 1, updated_at = clock_timestamp()
           where pipeline_id = $1 and checkpoint #> '{position,pass}' is not null",
     )
     .bind(id.0)
@@ -371,8 +395,7 @@ async fn move_watermark(tx: &mut PgConnection, id: PipelineId, as_of: Timestamp)
     Ok(())
 }
 
-/// The one request that waits for the end of the open run. A person's takes the place of the schedule's, whose time
-/// then comes again.
+/// The one request that waits for the end of the open run.
 async fn waiting(
     tx: &mut PgConnection,
     record: &PipelineRecord,
@@ -382,16 +405,44 @@ async fn waiting(
 ) -> Result<Option<Value>> {
     match (next.pending, record.pending_request.clone()) {
         (false, _) => Ok(None),
-        (true, Some(_)) if event == Event::Run(OnActive::After) && pending(record)?.scheduled => {
-            sqlx::query("update etl.etl_pipelines set next_run_at = clock_timestamp() where id = $1 and next_run_at is not null")
-                .bind(record.config.id.0)
-                .execute(tx)
-                .await?;
+        (true, Some(_)) if replaces_pending(record, event, request)? => {
+            if event != Event::ScheduleDue {
+                make_due_again(tx, record).await?;
+            }
             Ok(Some(serde_json::to_value(request)?))
         }
         (true, Some(stored)) => Ok(Some(stored)),
         (true, None) => Ok(Some(serde_json::to_value(request)?)),
     }
+}
+
+/// A person's request takes the place of the schedule's, whose time then comes again. Of two of the schedules the full
+/// run stays, whichever came first: it includes the other.
+fn replaces_pending(record: &PipelineRecord, event: Event, request: &RunRequest) -> Result<bool> {
+    if record.pending_request.is_none() {
+        return Ok(false);
+    }
+    let waiting = pending(record)?;
+    Ok(waiting.scheduled
+        && match event {
+            Event::Run(OnActive::After) => true,
+            Event::ScheduleDue => {
+                record.status == Status::Running
+                    && request.mode == Some(Mode::Full)
+                    && waiting.mode != request.mode
+            }
+            _ => false,
+        })
+}
+
+/// The schedule whose request waited no longer does.
+async fn make_due_again(tx: &mut PgConnection, record: &PipelineRecord) -> Result<()> {
+    let next = if pending(record)?.mode == Some(Mode::Full) { "next_full_run_at" } else { "next_run_at" };
+    let sql = format!(
+        "update etl.etl_pipelines set {next} = clock_timestamp() where id = $1 and {next} is not null"
+    );
+    sqlx::query(sqlx::AssertSqlSafe(sql)).bind(record.config.id.0).execute(tx).await?;
+    Ok(())
 }
 
 async fn write_back(

@@ -20,6 +20,8 @@ const ATTEMPTS: i32 = 3;
 pub struct TakenReconcile {
     pub id: Uuid,
     pub owner: Owner,
+    /// What tells the meta-store from others, now.
+    pub installation: Uuid,
     pub level: Level,
     pub keep: usize,
     pub pipeline: Pipeline,
@@ -44,9 +46,10 @@ update etl.etl_reconciles c
    set status = 'RUNNING', owner = $1, runner = $2, attempts = attempts + 1, progress = null,
        started_at = coalesce(started_at, clock_timestamp()), lease_until = clock_timestamp() + $5 * interval '1 second'
   from chosen where c.id = chosen.id
-returning c.id, c.pipeline_id, c.level, c.keep, c.repair_of, c.cancel_requested, c.attempts";
+returning c.id, c.pipeline_id, c.level, c.keep, c.repair_of, c.cancel_requested, c.attempts,
+          (select id from etl.etl_installation)";
 
-type Taken = (Uuid, Uuid, String, i32, Option<Uuid>, bool, i32);
+type Taken = (Uuid, Uuid, String, i32, Option<Uuid>, bool, i32, Uuid);
 
 impl Store {
     pub async fn take_reconcile(
@@ -63,7 +66,7 @@ impl Store {
             .bind(lease.as_secs_f64())
             .fetch_optional(&self.pool)
             .await?;
-        let Some((id, pipeline, level, keep, repair_of, cancelled, attempts)) = taken else {
+        let Some((id, pipeline, level, keep, repair_of, cancelled, attempts, installation)) = taken else {
             return Ok(None);
         };
         if cancelled {
@@ -85,7 +88,8 @@ impl Store {
         let level =
             level.parse().map_err(|error: vitrina_core::UnknownWord| Error::Unusable(error.to_string()))?;
         let keep = usize::try_from(keep).unwrap_or_default();
-        Ok(Some(TakenReconcile { id, owner, level, keep, pipeline: record.config, target, keys }))
+        let pipeline = record.config;
+        Ok(Some(TakenReconcile { id, owner, installation, level, keep, pipeline, target, keys }))
     }
 
     /// Keeps one that takes long; answers whether it is to stop.

@@ -55,9 +55,26 @@ impl Database {
         self.server.standby(&self.name).await
     }
 
+    /// A copy of it as it is now. Sessions of others end meanwhile; its own is opened anew.
+    pub async fn copy(&mut self) -> Self {
+        let from = self.name.clone();
+        self.server.administer(&format!("alter database {from} allow_connections false")).await;
+        let end = "select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname";
+        self.server.administer(&format!("{end} = '{from}'")).await;
+        let copy = Self::from_template(self.server, &from).await;
+        self.server.administer(&format!("alter database {from} allow_connections true")).await;
+        let connections = self.connections.get_mut().expect("no holder panics");
+        self.session = open(&self.url, connections).await;
+        copy
+    }
+
     async fn on(server: &'static Server) -> Self {
+        Self::from_template(server, "template0").await
+    }
+
+    async fn from_template(server: &'static Server, template: &str) -> Self {
         let name = name::of_test();
-        server.administer(&format!("create database {name} template template0")).await;
+        server.administer(&format!("create database {name} template {template}")).await;
         let url = server.url(&name).to_string();
         let mut connections = JoinSet::new();
         let session = open(&url, &mut connections).await;

@@ -14,6 +14,8 @@ struct Target {
     connection: String,
     key: Vec<String>,
     touch_column: String,
+    #[serde(default)]
+    create_if_missing: bool,
 }
 
 #[derive(Deserialize)]
@@ -31,6 +33,7 @@ struct Pipeline {
     incremental_key: Option<String>,
     incremental_id_key: Option<String>,
     schedule_interval: String,
+    full_schedule: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -64,7 +67,20 @@ fn each_file_holds_one_pipeline_and_its_target() {
         assert_eq!((target.connection.as_str(), target.touch_column.as_str()), ("marts", "updated_at"));
         assert_eq!((pipeline.r#type.as_str(), pipeline.source_connection.as_str()), ("SQL", "cinema"));
         assert!(pipeline.batch_size > 0 && !pipeline.schedule_interval.is_empty());
-        assert_eq!(pipeline.mode == "incremental", pipeline.name.ends_with("_incremental"));
+        let is_incremental = pipeline.mode == "incremental";
+        assert_eq!(is_incremental, pipeline.name.ends_with("_incremental"));
+        assert_eq!(is_incremental, pipeline.full_schedule.is_some(), "a cursor does not see everything");
+    }
+}
+
+#[test]
+fn no_example_writes_to_a_mart_of_the_demo_or_of_another_example() {
+    let demo = include_str!("../init_demo_data.sql");
+    let targets: Vec<String> =
+        files().into_iter().map(|file| file.pipelines[0].target_table.clone()).collect();
+    for (at, target) in targets.iter().enumerate() {
+        assert!(!demo.contains(&format!("'{target}'")), "{target} is written by a pipeline of the demo");
+        assert!(!targets[..at].contains(target), "{target} is written by two examples");
     }
 }
 
@@ -77,6 +93,13 @@ async fn every_example_fills_its_mart_by_the_key_of_its_target() {
         let (target, Pipeline { name, source_query, .. }) = (&targets[0], &pipelines[0]);
         let (key, columns) = (target.key.join(", "), columns(&database, source_query).await.join(", "));
         let first = &target.key[0];
+        if target.create_if_missing {
+            let made = format!(
+                "create table {0} as {source_query} with no data; create unique index on {0} ({key})",
+                target.name
+            );
+            database.execute(&made).await;
+        }
         let upsert = format!(
             "insert into {} ({columns}) {source_query} on conflict ({key}) do update set {first} = excluded.{first}",
             target.name

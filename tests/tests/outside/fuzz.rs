@@ -74,10 +74,17 @@ impl Stand {
     async fn seed(&self) -> Value {
         self.database.execute("alter table analytics.film_dim add check (id <> 7)").await;
         let query = "select id, title, modified from content.film_work";
+        self.database
+            .execute("create table analytics.film_incremental (like analytics.film_dim including all)")
+            .await;
         let doomed: Vec<String> = (0..20).map(|n| format!("doomed_{n}")).collect();
         let kept = ["film_dim", "film_failed", "film_paused", "film_cancelled", "film_incremental"];
         for name in kept.into_iter().chain(doomed.iter().map(String::as_str)) {
-            let target = if name == "film_failed" { "analytics.nowhere" } else { "analytics.film_dim" };
+            let target = if name == "film_failed" {
+                "analytics.nowhere".to_owned()
+            } else {
+                format!("analytics.{name}")
+            };
             let mode = if name == "film_incremental" { "incremental" } else { "full" };
             let pipeline = json!({"name": name, "target_table": target, "source_query": query, "mode": mode, "batch_size": 10,
                                   "incremental_key": "modified", "incremental_id_key": "id", "reject_limit": 5});

@@ -27,6 +27,12 @@ export function isLate(freshness: Freshness, now: number): boolean {
   return !!as_of && !!limit_seconds && now - Date.parse(as_of) > limit_seconds * 1000;
 }
 
+/** The first of the times at which it runs by itself. */
+export function nextRun({ next_run_at, next_full_run_at }: Pipeline): string | undefined {
+  const times = [next_run_at, next_full_run_at].filter((time) => time != null);
+  return times.sort((a, b) => Date.parse(a) - Date.parse(b))[0];
+}
+
 /** Why nothing newer has arrived, in one line. */
 export function whyLate(pipeline: Pipeline, livingRunners: number | null): string {
   const run = pipeline.last_run;
@@ -43,11 +49,14 @@ export function whyLate(pipeline: Pipeline, livingRunners: number | null): strin
     case 'RUNNING':
       return t('late.running', { time: run?.started_at ? duration(Date.now() - Date.parse(run.started_at)) : '' });
     case 'IDLE':
-      if (!pipeline.schedule_interval) return t('late.no_schedule');
-      if (livingRunners === 0) return t('late.no_runner');
-      return t('late.scheduled', {
-        schedule: pipeline.schedule_interval,
-        time: pipeline.next_run_at ? until(pipeline.next_run_at) : '?',
-      });
+      return whyIdle(pipeline, livingRunners);
   }
+}
+
+function whyIdle(pipeline: Pipeline, livingRunners: number | null): string {
+  const schedule = [pipeline.schedule_interval, pipeline.full_schedule].filter(Boolean).join(', ');
+  if (!schedule) return t('late.no_schedule');
+  if (livingRunners === 0) return t('late.no_runner');
+  const next = nextRun(pipeline);
+  return t('late.scheduled', { schedule, time: next ? until(next) : '?' });
 }

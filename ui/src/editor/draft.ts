@@ -21,6 +21,7 @@ export const fresh: Draft = {
 const fields = [
   'name',
   'target_table',
+  'shared_value',
   'description',
   'tags',
   'type',
@@ -32,6 +33,7 @@ const fields = [
   'batch_size',
   'enabled',
   'schedule_interval',
+  'full_schedule',
   'reconcile_schedule',
   'incremental_key',
   'incremental_id_key',

@@ -10,7 +10,7 @@ use vitrina_core::{
     Capture, FirstLoad, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, Target, TargetName, TaskPlan,
 };
 
-use super::Document;
+use super::{Document, SharedTarget};
 use super::{Task, Watch, words};
 
 /// A pipeline as it is written. `name` and `target_table` are needed, and one of `source_query`,
@@ -41,6 +41,9 @@ pub(crate) struct PipelineConfig {
     pub(crate) source_connection: String,
     source_table: Option<String>,
     source_query: Option<String>,
+    /// What its rows have in the column by which its target is shared.
+    #[schema(example = "ru")]
+    shared_value: Option<String>,
     #[serde(default = "full")]
     #[schema(value_type = words::Mode)]
     mode: Mode,
@@ -50,6 +53,9 @@ pub(crate) struct PipelineConfig {
     /// True where it is left out; a file that leaves it out leaves it as it is.
     pub(crate) enabled: Option<bool>,
     schedule_interval: Option<String>,
+    /// When it is loaded in full, whatever its `mode`; written as `schedule_interval` is.
+    #[schema(example = "0 2 * * *")]
+    full_schedule: Option<String>,
     incremental_key: Option<String>,
     incremental_id_key: Option<String>,
     #[serde(default = "cursor")]
@@ -110,10 +116,12 @@ impl PipelineConfig {
             source_table: self.source_table,
             source_query: self.source_query,
             target_table: self.target_table,
+            shared_value: self.shared_value,
             mode: self.mode,
             batch_size: self.batch_size,
             enabled: self.enabled.unwrap_or(true),
             schedule_interval: self.schedule_interval,
+            full_schedule: self.full_schedule,
             incremental_key: self.incremental_key,
             incremental_id_key: self.incremental_id_key,
             capture: self.capture,
@@ -144,10 +152,12 @@ impl From<Pipeline> for PipelineConfig {
             source_connection: pipeline.source_connection,
             source_table: pipeline.source_table,
             source_query: pipeline.source_query,
+            shared_value: pipeline.shared_value,
             mode: pipeline.mode,
             batch_size: pipeline.batch_size,
             enabled: Some(pipeline.enabled),
             schedule_interval: pipeline.schedule_interval,
+            full_schedule: pipeline.full_schedule,
             incremental_key: pipeline.incremental_key,
             incremental_id_key: pipeline.incremental_id_key,
             capture: pipeline.capture,
@@ -210,6 +220,8 @@ pub(crate) struct TargetConfig {
     /// How rows become documents of an index.
     #[serde(default, skip_serializing_if = "Document::is_plain")]
     pub(crate) document: Document,
+    /// By what several pipelines share a mart; left out, one pipeline writes to it.
+    pub(crate) shared: Option<SharedTarget>,
 }
 
 impl TargetConfig {
@@ -223,6 +235,7 @@ impl TargetConfig {
             mapping: self.mapping.map(Value::Object),
             settings: self.settings.map(Value::Object),
             document: self.document.into(),
+            shared: self.shared.and_then(SharedTarget::rules),
             ..undescribed
         }
     }
@@ -239,6 +252,7 @@ impl From<Target> for TargetConfig {
             mapping: object(target.mapping),
             settings: object(target.settings),
             document: target.document.into(),
+            shared: target.shared.map(Into::into),
         }
     }
 }

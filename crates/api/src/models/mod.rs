@@ -47,7 +47,7 @@ pub(crate) use state::{
 pub(crate) use system::{
     AuditEntry, Caller, Health, Live, PythonTask, Runner, RunnerPulse, SourcePulse, Version,
 };
-pub(crate) use target::{Document, TargetDetail, TargetStanding};
+pub(crate) use target::{Document, SharedTarget, TargetDetail, TargetStanding};
 pub(crate) use task::Task;
 pub(crate) use watch::Watch;
 

@@ -30,6 +30,12 @@ pub(crate) struct PipelineSummary {
     next_run_at: Option<Timestamp>,
     /// Why its schedule says nothing.
     schedule_error: Option<String>,
+    /// When it is loaded in full, whatever its mode.
+    full_schedule: Option<String>,
+    /// When it is loaded in full next by itself.
+    next_full_run_at: Option<Timestamp>,
+    /// Why its `full_schedule` says nothing.
+    full_schedule_error: Option<String>,
     /// The open run.
     active_run: Option<Uuid>,
     /// The newest run, open or closed.
@@ -83,6 +89,9 @@ impl From<PipelineListing> for PipelineSummary {
             schedule_interval: listed.schedule_interval,
             next_run_at: listed.next_run_at,
             schedule_error: listed.schedule_error,
+            full_schedule: listed.full_schedule,
+            next_full_run_at: listed.next_full_run_at,
+            full_schedule_error: listed.full_schedule_error,
             active_run: listed.run_id.map(|run| run.0),
             last_run: listed.last_run.map(Run::from),
             freshness,
@@ -106,6 +115,7 @@ pub(crate) struct PipelineDetail {
     source_table: Option<String>,
     source_query: Option<String>,
     target_table: String,
+    shared_value: Option<String>,
     batch_size: i32,
     incremental_key: Option<String>,
     incremental_id_key: Option<String>,
@@ -136,6 +146,7 @@ impl From<PipelineRecord> for PipelineDetail {
             source_table: config.source_table,
             source_query: config.source_query,
             target_table: config.target_table,
+            shared_value: config.shared_value,
             batch_size: config.batch_size,
             incremental_key: config.incremental_key,
             incremental_id_key: config.incremental_id_key,
@@ -184,6 +195,10 @@ pub(crate) struct PipelineStatus {
     stalls: i32,
     /// Why its schedule says nothing.
     schedule_error: Option<String>,
+    /// When it is loaded in full next by itself.
+    next_full_run_at: Option<Timestamp>,
+    /// Why its `full_schedule` says nothing.
+    full_schedule_error: Option<String>,
     active_run: Option<Run>,
     /// The newest run, open or closed.
     last_run: Option<Run>,
@@ -217,6 +232,8 @@ impl From<&PipelineListing> for PipelineStatus {
             next_run_at: listed.next_run_at,
             stalls: listed.stalls,
             schedule_error: listed.schedule_error.clone(),
+            next_full_run_at: listed.next_full_run_at,
+            full_schedule_error: listed.full_schedule_error.clone(),
             active_run: run().filter(open),
             last_run: run(),
             freshness: Freshness::new(listed.as_of, listed.lag_seconds, listed.freshness_limit_seconds),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{Check, Document, PipelineConfig, TargetConfig, words};
+use super::{Check, Document, PipelineConfig, SharedTarget, TargetConfig, words};
 
 /// All that files say. What they do not name stays as it is, unless `prune` is set.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -38,12 +38,24 @@ pub(crate) struct NamedTarget {
     pub(crate) settings: Option<serde_json::Map<String, Value>>,
     #[serde(default, skip_serializing_if = "Document::is_plain")]
     pub(crate) document: Document,
+    /// By what several pipelines share a mart; left out, one pipeline writes to it.
+    pub(crate) shared: Option<SharedTarget>,
 }
 
 impl NamedTarget {
     pub(crate) fn into_config(self) -> TargetConfig {
-        let Self { connection, key, touch_column, create_if_missing, mapping, settings, document, .. } = self;
-        TargetConfig { connection, key, touch_column, create_if_missing, mapping, settings, document }
+        let Self {
+            connection,
+            key,
+            touch_column,
+            create_if_missing,
+            mapping,
+            settings,
+            document,
+            shared,
+            ..
+        } = self;
+        TargetConfig { connection, key, touch_column, create_if_missing, mapping, settings, document, shared }
     }
 }
 

@@ -40,6 +40,10 @@ pub(crate) struct RunOrder {
     /// Nothing is read: readers get the index they saw before the last load, and the checkpoint that belongs to it.
     #[serde(default)]
     pub(crate) rollback: bool,
+    /// Continues what the last run left when it failed, its load or its backfill. Without it, a load that failed begins anew;
+    /// a paused one is continued in any case.
+    #[serde(default)]
+    pub(crate) resume: bool,
     /// What happens when a run is active: `join` when not given.
     #[schema(value_type = Option<words::OnActive>)]
     pub(crate) on_active: Option<OnActive>,
@@ -85,6 +89,8 @@ pub(crate) struct Run {
     checkpoint: Option<Decision>,
     /// Readers get the index they saw before the last load; nothing is read.
     rollback: bool,
+    /// It continues the load that an earlier run left open.
+    resume: bool,
     cancel_requested: bool,
     requested_at: Timestamp,
     started_at: Option<Timestamp>,
@@ -142,6 +148,7 @@ impl From<RunRecord> for Run {
             backfill_keys: record.backfill_keys,
             backfill_range: record.backfill_range.map(Range::from),
             rollback: record.rollback,
+            resume: record.resume,
             checkpoint: record.checkpoint,
             cancel_requested: record.cancel_requested,
             requested_at: record.requested_at,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
-use vitrina_core::DocumentRules;
+use vitrina_core::{AliasRules, DocumentRules, Shared};
 use vitrina_store::TargetRecord;
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -23,6 +23,8 @@ pub(crate) struct TargetDetail {
     #[schema(value_type = Option<Object>)]
     settings: Option<Value>,
     document: Document,
+    /// By what several pipelines share it; null where one writes to it.
+    shared: Option<SharedTarget>,
     /// Names of the pipelines that write to it.
     pipelines: Vec<String>,
     /// Grows with every change; also the ETag.
@@ -43,6 +45,7 @@ impl From<TargetRecord> for TargetDetail {
             mapping: target.mapping,
             settings: target.settings,
             document: target.document.into(),
+            shared: target.shared.map(Into::into),
             pipelines,
             version,
             created_at,
@@ -90,6 +93,46 @@ pub(crate) struct TargetField {
     differs: bool,
 }
 
+/// By what several pipelines share a mart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"by": "rows", "column": "tenant"}))]
+pub(crate) struct SharedTarget {
+    /// `rows`: each pipeline writes those that have its `shared_value` in a column of the key. `columns`: each writes the
+    /// columns that its query returns.
+    by: SharedBy,
+    /// The column of the key that says whose a row is, where it is shared by rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    column: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SharedBy {
+    Rows,
+    Columns,
+}
+
+impl SharedTarget {
+    /// `None` where rows have no column, or columns have one.
+    pub(crate) fn rules(self) -> Option<Shared> {
+        match (self.by, self.column.filter(|column| !column.trim().is_empty())) {
+            (SharedBy::Rows, Some(column)) => Some(Shared::Rows { column }),
+            (SharedBy::Columns, None) => Some(Shared::Columns),
+            _ => None,
+        }
+    }
+}
+
+impl From<Shared> for SharedTarget {
+    fn from(shared: Shared) -> Self {
+        match shared {
+            Shared::Rows { column } => Self { by: SharedBy::Rows, column: Some(column) },
+            Shared::Columns => Self { by: SharedBy::Columns, column: None },
+        }
+    }
+}
+
 /// How rows become documents of an index.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -110,6 +153,35 @@ pub(crate) struct Document {
     /// Documents hold columns alone: without the checksum in `_vitrina` a comparison reads every document.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) no_checksum: bool,
+    /// Further names that readers search, set together with the index's own, by the next load.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(example = json!({"films_for_children": {"filter": {"range": {"age": {"lte": 12}}}}}))]
+    pub(crate) aliases: BTreeMap<String, Alias>,
+}
+
+/// What readers see through a further name of an index.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Alias {
+    /// A query, as the server takes it: only documents that it finds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub(crate) filter: Option<Value>,
+    /// Only shards of this routing value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) routing: Option<String>,
+}
+
+impl From<AliasRules> for Alias {
+    fn from(AliasRules { filter, routing }: AliasRules) -> Self {
+        Self { filter, routing }
+    }
+}
+
+impl From<Alias> for AliasRules {
+    fn from(Alias { filter, routing }: Alias) -> Self {
+        Self { filter, routing }
+    }
 }
 
 impl Document {
@@ -121,14 +193,16 @@ impl Document {
 
 impl From<DocumentRules> for Document {
     fn from(rules: DocumentRules) -> Self {
-        let DocumentRules { rename, omit, partial, take_over, no_checksum } = rules;
-        Self { rename, omit, partial, take_over, no_checksum }
+        let DocumentRules { rename, omit, partial, take_over, no_checksum, aliases } = rules;
+        let aliases = aliases.into_iter().map(|(name, alias)| (name, alias.into())).collect();
+        Self { rename, omit, partial, take_over, no_checksum, aliases }
     }
 }
 
 impl From<Document> for DocumentRules {
     fn from(document: Document) -> Self {
-        let Document { rename, omit, partial, take_over, no_checksum } = document;
-        Self { rename, omit, partial, take_over, no_checksum }
+        let Document { rename, omit, partial, take_over, no_checksum, aliases } = document;
+        let aliases = aliases.into_iter().map(|(name, alias)| (name, alias.into())).collect();
+        Self { rename, omit, partial, take_over, no_checksum, aliases }
     }
 }

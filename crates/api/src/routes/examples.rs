@@ -28,6 +28,7 @@ pub(super) fn body(operation: &str) -> Option<Value> {
             "incremental_key": "modified",
             "incremental_id_key": "id",
             "schedule_interval": "5m",
+            "full_schedule": "0 2 * * *",
             "freshness_limit_seconds": 900,
             "reconcile_schedule": "0 3 * * *",
         })

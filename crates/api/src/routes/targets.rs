@@ -8,7 +8,7 @@ use vitrina_store::{Actor, TargetRecord};
 
 use super::documentation::{
     BadHeader, BadState, ConfigMoved, InvalidRequest, InvalidTarget, NoRunnerAnswers, NoTarget, NotJson,
-    TargetMoved, TargetUnusable, TargetUsed, TooLarge, Unanswered,
+    TargetMoved, TargetOwned, TargetUnusable, TargetUsed, TooLarge, Unanswered,
 };
 use super::pipelines::etag;
 use crate::app::App;
@@ -56,7 +56,7 @@ pub(super) async fn standing(
     request_body = TargetConfig,
     responses((status = 200, body = TargetDetail, headers(("etag", description = "its version"))),
               (status = 201, description = "it is new", body = TargetDetail, headers(("etag", description = "its version"))),
-              BadState, NoTarget, TargetMoved, TooLarge, NotJson, InvalidTarget))]
+              BadState, NoTarget, TargetOwned, TargetMoved, TooLarge, NotJson, InvalidTarget))]
 pub(super) async fn put(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::json;
-use vitrina_core::{Mode, Pipeline, PipelineId, Target};
+use vitrina_core::{Mode, Pipeline, PipelineId, Target, TargetName, Violation};
 use vitrina_guard::{DescribeError, DescribedColumn, Finding, Reading};
-use vitrina_store::Actor;
+use vitrina_store::{Actor, Error as StoreError};
 
 use crate::SourceConnection;
 use crate::app::App;
@@ -74,11 +74,46 @@ pub(super) async fn examine_deeply(
     id: PipelineId,
 ) -> Result<Vec<Check>> {
     let Examined { pipeline, mut checks } = examine(app, config, id).await?;
+    let owned = other_writers(app, &pipeline, target.as_ref()).await?;
     if checks.iter().all(|check| check.severity == Severity::Ok) {
         checks.extend(ask_runner(app, actor, &pipeline, target).await?);
     }
+    checks.extend(owned);
     checks.extend(unknown_tasks(app, &pipeline).await?);
     Ok(checks)
+}
+
+/// Others that write to its target: it cannot be saved, or where it is already its runs will be refused.
+async fn other_writers(app: &App, pipeline: &Pipeline, target: Option<&Target>) -> Result<Option<Check>> {
+    let Ok(name) = pipeline.effective_target().parse::<TargetName>() else { return Ok(None) };
+    let target = match target {
+        Some(target) => target.clone(),
+        None => app.store.target(&name).await?,
+    };
+    if let Some(violation) = pipeline.shared_violation(&target) {
+        return Ok(Some(shared_value("", &violation)));
+    }
+    let part = pipeline.part_of(&target);
+    let mut writers = app.store.writers(&part).await?;
+    // A file's pipeline has the name of the saved one, and another id.
+    writers.names.retain(|id, name| *id != pipeline.id && *name != pipeline.name);
+    if !target.is_shared_by_columns() && !writers.names.is_empty() {
+        return Ok(Some(owned("/target_table", &writers.refusal(&part, None), Severity::Error)));
+    }
+    Ok(target.shared.map(|shared| {
+        let value = part.shared_value.map(|value| format!(" ({value})")).unwrap_or_default();
+        let message = format!("{name} is shared by {shared}{value}");
+        Check::new(Severity::Ok, "target.shared", "/target_table", &message)
+    }))
+}
+
+pub(super) fn shared_value(place: &str, violation: &Violation) -> Check {
+    let field = format!("{place}/{}", violation.field);
+    Check::new(Severity::Error, violation.code, &field, &violation.message)
+}
+
+pub(super) fn owned(field: &str, refusal: &StoreError, severity: Severity) -> Check {
+    Check::new(severity, "target.owned", field, &refusal.to_string())
 }
 
 /// Python tasks that no living runner has registered: a run would wait for one that has.

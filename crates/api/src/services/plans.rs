@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
-use vitrina_core::{DocumentRules, Pipeline, PipelineId, Target, TargetName};
-use vitrina_store::{Actor, Change, PipelineChoice, PipelineRecord, TargetRecord};
+use vitrina_core::{DocumentRules, Pipeline, PipelineId, Target, TargetName, TargetPart};
+use vitrina_store::{Actor, Change, PipelineChoice, PipelineRecord, TargetRecord, Writers};
 
 use crate::app::App;
 use crate::error::{Error, Result};
@@ -32,6 +32,43 @@ struct Draft {
 struct Present {
     pipelines: BTreeMap<String, PipelineRecord>,
     targets: BTreeMap<String, TargetRecord>,
+}
+
+impl Present {
+    /// Who writes, and where.
+    fn configured(&self) -> Configured<'_> {
+        let pipelines = self.pipelines.values().map(|record| (record.config.id, &record.config));
+        let targets = self.targets.values().map(|record| (record.target.name.as_str(), &record.target));
+        Configured { pipelines: pipelines.collect(), targets: targets.collect() }
+    }
+}
+
+/// Pipelines and described targets, as they are or as a plan would leave them.
+struct Configured<'a> {
+    pipelines: BTreeMap<PipelineId, &'a Pipeline>,
+    targets: BTreeMap<&'a str, &'a Target>,
+}
+
+impl Configured<'_> {
+    /// Each with the target that it writes to. A name that is none has no target.
+    fn written(&self) -> impl Iterator<Item = (&Pipeline, Target)> {
+        self.pipelines.values().filter_map(|pipeline| {
+            let name = pipeline.effective_target();
+            let described = self.targets.get(name).map(|target| (*target).clone());
+            let target = described.or_else(|| Some(Target::undescribed(&name.parse().ok()?)))?;
+            Some((*pipeline, target))
+        })
+    }
+
+    fn writers(&self) -> BTreeMap<TargetPart, Writers> {
+        let mut found: BTreeMap<TargetPart, Writers> = BTreeMap::new();
+        for (pipeline, target) in self.written() {
+            let writers = found.entry(pipeline.part_of(&target)).or_default();
+            writers.shared = target.is_shared_by_columns();
+            writers.names.insert(pipeline.id, pipeline.name.clone());
+        }
+        found
+    }
 }
 
 pub(crate) async fn plan(app: &App, configuration: Configuration) -> Result<Plan> {
@@ -94,6 +131,12 @@ async fn draft(app: &App, configuration: Configuration) -> Result<Draft> {
         configuration.pipelines.iter().map(|pipeline| pipeline.name.clone()).collect();
     let described: BTreeSet<String> =
         configuration.targets.iter().map(|target| target.name.clone()).collect();
+    let places: BTreeMap<String, usize> = configuration
+        .pipelines
+        .iter()
+        .enumerate()
+        .map(|(at, pipeline)| (pipeline.name.clone(), at))
+        .collect();
     for (place, target) in configuration.targets.into_iter().enumerate() {
         draft.target(app, place, target, &present);
     }
@@ -103,6 +146,7 @@ async fn draft(app: &App, configuration: Configuration) -> Result<Draft> {
     if configuration.prune {
         draft.prune(&present, &named, &described);
     }
+    draft.note_owners(&places, &present);
     Ok(draft)
 }
 
@@ -133,6 +177,51 @@ impl Draft {
                 ));
             }
         }
+    }
+
+    /// A target has one writer. A pair that was there before keeps nobody from applying: its runs are refused.
+    fn note_owners(&mut self, places: &BTreeMap<String, usize>, present: &Present) {
+        let (before, after) = (present.configured().writers(), self.configured(present));
+        let mut checks = Vec::new();
+        for (pipeline, target) in after.written() {
+            let place = places.get(&pipeline.name).map(|place| format!("/pipelines/{place}"));
+            let violation = place.zip(pipeline.shared_violation(&target));
+            checks.extend(violation.map(|(place, violation)| checks::shared_value(&place, &violation)));
+        }
+        for (part, writers) in after.writers().iter().filter(|(_, writers)| writers.contested()) {
+            let was = before.get(part).cloned().unwrap_or_default();
+            let is_old = was.contested() && writers.names.keys().all(|id| was.names.contains_key(id));
+            let severity = if is_old { Severity::Warning } else { Severity::Error };
+            for (id, name) in &writers.names {
+                let Some(place) = places.get(name) else { continue };
+                let field = format!("/pipelines/{place}/target_table");
+                checks.push(checks::owned(&field, &writers.refusal(part, Some(*id)), severity));
+            }
+        }
+        self.checks.extend(checks);
+    }
+
+    /// Who will write where once this is carried out.
+    fn configured<'a>(&'a self, present: &'a Present) -> Configured<'a> {
+        let mut after = present.configured();
+        let Configured { pipelines, targets } = &mut after;
+        for change in &self.changes {
+            match change {
+                Change::CreatePipeline(pipeline) | Change::EditPipeline { after: pipeline, .. } => {
+                    pipelines.insert(pipeline.id, pipeline);
+                }
+                Change::DeletePipeline { id, .. } => {
+                    pipelines.remove(id);
+                }
+                Change::PutTarget { target, .. } => {
+                    targets.insert(&target.name, target);
+                }
+                Change::DeleteTarget { name, .. } => {
+                    targets.remove(name.as_str());
+                }
+            }
+        }
+        after
     }
 
     fn target(&mut self, app: &App, place: usize, named: NamedTarget, present: &Present) {
@@ -274,21 +363,27 @@ fn target_effects(before: &TargetRecord, after: &Target) -> Vec<Effect> {
         );
         return vec![Effect::new("index.rebuild", rebuild)];
     }
-    let rekeyed = before.target.key != after.key || before.target.connection != after.connection;
+    let rekeyed = before.target.key != after.key
+        || before.target.connection != after.connection
+        || before.target.shared != after.shared;
     let asked = format!("the next incremental run of {pipelines} asks what becomes of the checkpoint");
     rekeyed.then(|| Effect::new("checkpoint.decision", asked)).into_iter().collect()
 }
 
-/// Fields in which two written configurations differ; all that is not null where there was none before.
+/// Fields in which two written configurations differ, those that only one of them writes included: what a file leaves out is
+/// set back to its default.
 fn differences(before: Option<&Map<String, Value>>, after: &Map<String, Value>) -> Vec<FieldChange> {
-    let old = |field: &String| before.and_then(|fields| fields.get(field)).cloned().unwrap_or(Value::Null);
-    let changed = after.iter().filter(|(field, value)| old(field) != **value);
-    let change = |(field, value): (&String, &Value)| FieldChange {
+    let nothing = Map::new();
+    let before = before.unwrap_or(&nothing);
+    let written =
+        |fields: &Map<String, Value>, field: &String| fields.get(field).cloned().unwrap_or(Value::Null);
+    let fields: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let change = |field: &String| FieldChange {
         field: field.clone(),
-        before: old(field),
-        after: value.clone(),
+        before: written(before, field),
+        after: written(after, field),
     };
-    changed.map(change).collect()
+    fields.into_iter().map(change).filter(|change| change.before != change.after).collect()
 }
 
 fn written(config: &PipelineConfig) -> Map<String, Value> {

@@ -34,12 +34,15 @@ pub(crate) async fn run(
     order: RunOrder,
     beside: Beside,
 ) -> Result<RunAccepted> {
-    let RunOrder { mode, keys, from, to, checkpoint, rollback, on_active } = order;
+    let RunOrder { mode, keys, from, to, checkpoint, rollback, resume, on_active } = order;
     let range = (from.is_some() || to.is_some()).then_some(CursorRange { from, to, at: None });
     let pipeline = app.store.pipeline(reference).await?.config;
     let id = pipeline.id;
     if keys.is_some() || range.is_some() {
         check_alone(mode, checkpoint, keys.is_some() && range.is_some())?;
+    }
+    if resume {
+        check_resume(checkpoint, keys.is_some() || range.is_some() || rollback)?;
     }
     if rollback {
         check_rollback(
@@ -64,6 +67,7 @@ pub(crate) async fn run(
         idempotency_key,
         traceparent,
         rollback,
+        resume,
         ..RunRequest::default()
     };
     // Going back is a request of its own: no run that is active fulfils it.
@@ -120,6 +124,20 @@ fn check_alone(mode: Option<Mode>, checkpoint: Option<Decision>, both: bool) -> 
         return Ok(());
     };
     Err(Error::InvalidBody(Fault::new(pointer, code, rule)))
+}
+
+/// What is asked for anew continues nothing, and a decision about the checkpoint drops the open load.
+fn check_resume(checkpoint: Option<Decision>, anew: bool) -> Result<()> {
+    let rule = match (checkpoint, anew) {
+        (Some(_), _) => {
+            "a decision about the checkpoint drops what could be resumed\nhint: leave out one of the two"
+        }
+        (None, true) => {
+            "a backfill or a rollback that is asked for now continues nothing\nhint: leave out resume"
+        }
+        (None, false) => return Ok(()),
+    };
+    Err(Error::InvalidBody(Fault::new("/resume", "run.resume", rule)))
 }
 
 /// Only an index keeps what was there before its last load.

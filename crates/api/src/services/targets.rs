@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
-use vitrina_core::{Target, TargetName, is_allowed_target};
+use vitrina_core::{Shared, Target, TargetName, is_alias_name, is_allowed_target};
 use vitrina_store::{Actor, Change, Error as StoreError, PipelineRef, TargetRecord};
 
 use crate::app::{App, Rules};
@@ -99,14 +99,43 @@ fn no_writer(target: &str) -> Error {
     Error::InvalidQuery(Fault::new("pipeline", "query.parameter", &rule))
 }
 
-fn document_faults(config: &TargetConfig, say: &mut impl FnMut(&str, &str)) {
-    let Document { rename, omit, .. } = &config.document;
+fn document_faults(target: &TargetName, config: &TargetConfig, say: &mut impl FnMut(&str, &str)) {
+    let Document { rename, omit, aliases, .. } = &config.document;
+    if let TargetName::Named { name, .. } = target
+        && aliases.keys().any(|alias| !is_alias_name(alias, name))
+    {
+        say(
+            "/document/aliases",
+            "an alias is named as an index may be: lower case, digits, _ - and ., not `vitrina-…` and not the index itself",
+        );
+    }
+    if aliases.values().any(|alias| alias.filter.as_ref().is_some_and(|filter| !filter.is_object())) {
+        say("/document/aliases", "the filter of an alias is a query, as the server takes it");
+    }
     let fields: BTreeSet<&String> = rename.values().collect();
     if rename.values().any(|field| field.trim().is_empty()) || fields.len() < rename.len() {
         say("/document/rename", "every column becomes a field of its own, with a name");
     }
     if omit.iter().any(|column| rename.contains_key(column)) {
         say("/document/omit", "a column is renamed or omitted, not both");
+    }
+}
+
+fn shared_faults(index: bool, config: &TargetConfig, say: &mut impl FnMut(&str, &str)) {
+    let Some(shared) = &config.shared else { return };
+    let in_key = |column: &String| config.key.is_empty() || config.key.contains(column);
+    match shared.clone().rules() {
+        _ if index => {
+            say(
+                "/shared",
+                "only a mart is shared so: an index that several pipelines fill has document: {partial: true}",
+            );
+        }
+        None => say("/shared/column", "shared by rows it names a column of the key, shared by columns none"),
+        Some(Shared::Rows { column }) if !in_key(&column) => {
+            say("/shared/column", "the column is in the key, so that two pipelines never meet in one row");
+        }
+        Some(_) => {}
     }
 }
 
@@ -149,7 +178,8 @@ pub(super) fn sound(rules: &Rules, name: &str, config: TargetConfig) -> Result<T
     if index && config.key.is_empty() {
         say("/key", "an index needs a key: the columns that a document's id is made of");
     }
-    document_faults(&config, &mut say);
+    document_faults(&allowed, &config, &mut say);
+    shared_faults(index, &config, &mut say);
     if index && config.touch_column.is_some() {
         say("/touch_column", "only a table has a touch column");
     }

@@ -166,7 +166,7 @@ impl App {
     }
 
     pub(crate) async fn create_pipeline(&self, name: &str) -> Answer {
-        let body = json!({"name": name, "target_table": "analytics.film_dim", "source_query": QUERY});
+        let body = json!({"name": name, "target_table": mart_of(name), "source_query": QUERY});
         self.post_json("/api/v1/pipelines", &body).await.assert(201)
     }
 
@@ -200,6 +200,15 @@ impl App {
         self.run(name).await;
         let claim = self.claim().await;
         self.store.fail(&claim.lease, "source.sql", "column x does not exist", false).await.unwrap();
+    }
+}
+
+/// A mart has one writer: each pipeline has its own.
+fn mart_of(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    match name {
+        "films" => "analytics.film_dim".to_owned(),
+        name => format!("analytics.mart_{}", name.chars().map(plain).collect::<String>()),
     }
 }
 

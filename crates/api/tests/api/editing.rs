@@ -235,6 +235,123 @@ async fn reloading_validates_makes_a_new_version_and_tells_what_has_changed_sinc
 }
 
 #[tokio::test]
+async fn a_second_writer_of_a_target_is_refused_when_it_is_created_retargeted_or_validated() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let second = json!({"name": "nightly", "target_table": "analytics.film_dim", "source_query": QUERY});
+    let refused = app.post_json("/pipelines", &second).await.assert_problem(409, "target.owned").body;
+    assert!(
+        refused["detail"].as_str().unwrap().contains("analytics.film_dim is written by films"),
+        "{refused}"
+    );
+    assert!(refused["hint"].as_str().unwrap().contains("full_schedule"), "{refused}");
+    let forecast = app.post_json("/pipelines?dry_run=true", &second).await.assert(200).body;
+    let owned = |verdict: &Value| {
+        let checks = verdict["checks"].as_array().unwrap().clone();
+        checks.iter().any(|check| check["code"] == "target.owned" && check["severity"] == "error")
+    };
+    assert!(owned(&forecast) && forecast["ok"] == false, "{forecast}");
+
+    app.create_pipeline("nightly").await;
+    let there = json!({"target_table": "analytics.film_dim"});
+    app.patch("/pipelines/nightly", "*", &there).await.assert_problem(409, "target.owned");
+    let task = json!({"tasks": [{"order_index": 1, "task_type": "SQL", "body": QUERY, "target_table": "analytics.film_dim"}]});
+    app.patch("/pipelines/nightly", "*", &task).await.assert_problem(409, "target.owned");
+    let verdict = app.post_json("/pipelines/nightly/validate", &there).await.assert(200).body;
+    assert!(owned(&verdict), "{verdict}");
+
+    app.delete("/pipelines/films").await.assert(204);
+    app.patch("/pipelines/nightly", "*", &there).await.assert(200);
+}
+
+#[tokio::test]
+async fn an_index_that_is_declared_partial_has_several_writers_until_it_is_declared_otherwise() {
+    let app = App::start().await;
+    let partial = json!({"key": ["id"], "document": {"partial": true}});
+    app.put_json("/targets/es:films", &partial).await.assert(201);
+    for name in ["titles", "ratings"] {
+        let body = json!({"name": name, "target_table": "es:films", "source_query": QUERY});
+        app.post_json("/pipelines", &body).await.assert(201);
+    }
+    let whole = app.put_json("/targets/es:films", &json!({"key": ["id"]})).await;
+    whole.assert_problem(409, "target.owned");
+}
+
+#[tokio::test]
+async fn a_mart_that_is_shared_by_rows_has_a_writer_for_each_value() {
+    let app = App::start().await;
+    let shared = json!({"key": ["tenant", "film_id"], "shared": {"by": "rows", "column": "tenant"}});
+    app.put_json("/targets/analytics.film_dim", &shared).await.assert(201);
+    let body = |name: &str, value: Value| json!({"name": name, "target_table": "analytics.film_dim", "source_query": QUERY, "shared_value": value});
+    let missing = app
+        .post_json("/pipelines", &body("films", json!(null)))
+        .await
+        .assert_problem(422, "pipeline.invalid");
+    assert_eq!(missing.faults(), [("/shared_value", "pipeline.shared_value")]);
+    app.post_json("/pipelines", &body("ru", json!("ru"))).await.assert(201);
+    app.post_json("/pipelines", &body("de", json!("de"))).await.assert(201);
+    let second =
+        app.post_json("/pipelines", &body("again", json!("de"))).await.assert_problem(409, "target.owned");
+    let detail = second.body["detail"].as_str().unwrap();
+    assert!(detail.contains("analytics.film_dim (de) is written by de"), "{detail}");
+    assert!(second.body["hint"].as_str().unwrap().contains("shared"), "{second:?}");
+    app.patch("/pipelines/ru", "*", &json!({"shared_value": "de"})).await.assert_problem(409, "target.owned");
+    let none = app.patch("/pipelines/ru", "*", &json!({"shared_value": null})).await;
+    assert_eq!(
+        none.assert_problem(422, "pipeline.invalid").faults(),
+        [("/shared_value", "pipeline.shared_value")]
+    );
+    assert_eq!(app.get("/pipelines/ru").await.assert(200).body["shared_value"], "ru");
+    let forecast = app.post_json("/pipelines?dry_run=true", &body("fr", json!("fr"))).await.assert(200).body;
+    let checks = forecast["checks"].as_array().unwrap();
+    let told = checks.iter().find(|check| check["code"] == "target.shared").unwrap();
+    assert_eq!(told["detail"], "analytics.film_dim is shared by rows of tenant (fr)", "{forecast}");
+
+    let alone = app.put_json("/targets/analytics.film_dim", &json!({"key": ["film_id"]})).await;
+    alone.assert_problem(409, "target.owned");
+    app.put_json("/targets/analytics.film_dim", &json!({"key": ["film_id"], "shared": {"by": "columns"}}))
+        .await
+        .assert(200);
+    app.patch("/pipelines/ru", "*", &json!({"batch_size": 9})).await.assert(200);
+    let value = app.patch("/pipelines/ru", "*", &json!({"shared_value": "fr"})).await;
+    assert_eq!(
+        value.assert_problem(422, "pipeline.invalid").faults(),
+        [("/shared_value", "pipeline.shared_value")]
+    );
+}
+
+#[tokio::test]
+async fn a_pair_that_was_there_before_is_edited_but_gets_no_third_writer() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    app.create_pipeline("nightly").await;
+    app.database.execute("update etl.etl_pipelines set target_table = 'analytics.film_dim'").await;
+    app.patch("/pipelines/nightly", "*", &json!({"source_query": format!("{QUERY} limit 9")}))
+        .await
+        .assert(200);
+    let third = json!({"name": "third", "target_table": "analytics.film_dim", "source_query": QUERY});
+    app.post_json("/pipelines", &third).await.assert_problem(409, "target.owned");
+    let verdict = app.post("/pipelines/films/validate").await.assert(200).body;
+    assert_eq!(verdict["ok"], false, "its runs are refused: {verdict}");
+    app.patch("/pipelines/nightly", "*", &json!({"target_table": "analytics.nightly"})).await.assert(200);
+    assert!(app.store.contested_targets().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn of_two_pipelines_that_are_created_for_one_target_at_once_one_is_refused() {
+    let app = App::start().await;
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..6 {
+        let body = json!({"name": format!("p{number}"), "target_table": "analytics.film_dim", "source_query": QUERY});
+        let call = app.request(reqwest::Method::POST, "/pipelines").json(&body);
+        calls.spawn(async move { send(call).await.status.as_u16() });
+    }
+    let mut answers = calls.join_all().await;
+    answers.sort_unstable();
+    assert_eq!(answers, [201, 409, 409, 409, 409, 409]);
+}
+
+#[tokio::test]
 async fn a_dry_run_saves_nothing() {
     let app = App::start().await;
     let body = json!({"name": "films", "target_table": "analytics.film_dim", "source_query": QUERY});

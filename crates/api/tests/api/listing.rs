@@ -27,11 +27,15 @@ async fn pipelines_are_filtered_by_status_text_tag_and_target() {
     for (name, description, tags, target) in [
         ("films", "All Films", json!(["nightly", "core"]), "analytics.film_dim"),
         ("ratings", "by film", json!(["core"]), "analytics.rating"),
-        ("жанры", "genres", json!([]), "analytics.film_dim"),
+        ("жанры", "genres", json!([]), "analytics.genre"),
     ] {
         let body = json!({"name": name, "description": description, "tags": tags, "target_table": target, "source_query": QUERY});
         app.post_json("/pipelines", &body).await.assert(201);
     }
+    // As a release left it that let two pipelines write to one mart.
+    app.database
+        .execute("update etl.etl_pipelines set target_table = 'analytics.film_dim' where name = 'жанры'")
+        .await;
     app.run("ratings").await;
     assert_eq!(names(&app, "status=RUN_REQUESTED").await, ["ratings"]);
     assert_eq!(names(&app, "q=FILM").await, ["films", "ratings"]);

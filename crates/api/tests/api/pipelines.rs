@@ -61,6 +61,27 @@ async fn a_schedule_is_checked_when_it_is_saved_and_shown_with_its_next_run() {
 }
 
 #[tokio::test]
+async fn a_full_schedule_is_checked_when_it_is_saved_and_shown_with_its_next_run() {
+    let app = App::start().await;
+    let mut body = json!({"name": "films", "target_table": "analytics.film_dim", "source_query": QUERY, "full_schedule": "often"});
+    let answer = app.post_json("/pipelines", &body).await.assert_problem(422, "pipeline.invalid");
+    assert_eq!(answer.faults(), [("/full_schedule", "pipeline.full_schedule")]);
+    body["full_schedule"] = json!("0 2 * * *");
+    let created = app.post_json("/pipelines", &body).await.assert(201);
+    assert_eq!(created.body["full_schedule"], "0 2 * * *");
+    app.store.request_due().await.unwrap();
+    for path in ["/pipelines/films", "/pipelines/films/status"] {
+        let shown = app.get(path).await.assert(200).body;
+        assert!(shown["next_full_run_at"].as_str().unwrap().ends_with("T02:00:00Z"), "{shown}");
+        assert!(shown["full_schedule_error"].is_null() && shown["next_run_at"].is_null(), "{shown}");
+    }
+    app.run("films").await;
+    app.claim().await;
+    let cleared = app.patch("/pipelines/films", "*", &json!({"full_schedule": null})).await.assert(200).body;
+    assert_eq!((&cleared["full_schedule"], &cleared["next_full_run_at"]), (&Value::Null, &Value::Null));
+}
+
+#[tokio::test]
 async fn a_pipeline_is_found_by_id_and_by_name_at_every_spelling_of_its_path() {
     let app = App::start().await;
     let created = app.create_pipeline("фильмы.v1").await;
@@ -91,7 +112,7 @@ async fn the_list_shows_how_each_pipeline_stands() {
     assert_eq!(b["status"], "IDLE");
     assert_eq!(
         (&b["enabled"], &b["mode"], &b["target"]),
-        (&json!(true), &json!("full"), &json!("analytics.film_dim"))
+        (&json!(true), &json!("full"), &json!("analytics.mart_b"))
     );
     assert_eq!(b["last_run"], Value::Null);
 }

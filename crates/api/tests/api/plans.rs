@@ -60,6 +60,39 @@ async fn a_plan_tells_what_would_change_and_applying_does_exactly_that() {
 }
 
 #[tokio::test]
+async fn what_a_file_no_longer_says_is_set_back_to_its_default() {
+    let app = App::start().await;
+    let target = |fields: Value| {
+        let mut target = json!({"name": "es:films", "key": ["id"]});
+        target.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        json!({"targets": [target]})
+    };
+    let document =
+        json!({"take_over": true, "partial": true, "no_checksum": true, "omit": ["a"], "rename": {"b": "c"}});
+    let all = json!({
+        "connection": "other", "create_if_missing": true, "mapping": {"properties": {}}, "settings": {"number_of_shards": 2},
+        "document": document,
+    });
+    app.settle(&target(all)).await;
+    let withdrawn = target(json!({"connection": "other", "document": {"take_over": false}}));
+    let plan = app.plan(&withdrawn).await;
+    let changed: Vec<&str> = plan["changes"][0]["fields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|change| change["field"].as_str().unwrap())
+        .collect();
+    assert_eq!(changed, ["create_if_missing", "document", "mapping", "settings"], "{plan}");
+    app.settle(&withdrawn).await;
+    let shown = app.get("/targets/es:films").await.assert(200).body;
+    assert_eq!(
+        (&shown["document"], &shown["mapping"], &shown["settings"]),
+        (&json!({}), &Value::Null, &Value::Null)
+    );
+    assert_eq!(app.plan(&withdrawn).await["changes"], json!([]));
+}
+
+#[tokio::test]
 async fn a_plan_that_has_moved_is_not_applied() {
     let app = App::start().await;
     app.settle(&files()).await;
@@ -181,10 +214,10 @@ async fn what_is_exported_changes_nothing_when_it_is_applied() {
             films(),
             {"name": "tail", "target_table": "analytics.plain", "source_query": QUERY, "mode": "incremental",
              "incremental_key": "modified", "incremental_id_key": "id", "schedule_interval": "CRON_TZ=Europe/Berlin 0 3 * * *",
-             "enabled": false, "delete_limit": 0.5, "reject_limit": 7, "freshness_limit_seconds": 900, "reconcile_schedule": "1d", "read": "keyset",
+             "enabled": false, "delete_limit": 0.5, "reject_limit": 7, "freshness_limit_seconds": 900, "reconcile_schedule": "1d", "full_schedule": "0 2 * * *", "read": "keyset",
              "watch": [{"table": "content.film_work", "key": ["id"]}], "change_key": ["id"], "late_window_seconds": 5},
             {"name": "planned", "target_table": "analytics.plain", "first_load": "staged", "batch_size": 5,
-             "tasks": [{"order_index": 1, "task_type": "SQL", "body": QUERY, "target_table": "analytics.film_dim"}]},
+             "tasks": [{"order_index": 1, "task_type": "SQL", "body": QUERY, "target_table": "analytics.planned"}]},
         ],
     });
     app.settle(&everything).await;
@@ -260,12 +293,94 @@ async fn the_schema_of_files_is_published() {
 async fn a_source_that_is_away_is_asked_once_for_a_whole_plan_and_keeps_nobody_from_applying() {
     let app = App::start_away().await;
     let pipelines: Vec<Value> = (0..20)
-        .map(|number| json!({"name": format!("p{number}"), "target_table": "analytics.film_dim", "source_query": QUERY}))
+        .map(|number| json!({"name": format!("p{number}"), "target_table": format!("analytics.p{number}"), "source_query": QUERY}))
         .collect();
     let files = json!({"pipelines": pipelines});
     let plan = app.plan(&files).await;
     assert_eq!((plan["ok"].as_bool(), plan["checks"].as_array().unwrap().len()), (Some(true), 20));
     app.apply(&files, &plan["hash"]).await.assert(200);
+}
+
+#[tokio::test]
+async fn files_that_would_give_a_target_a_second_writer_are_refused_and_say_whose_it_is() {
+    let app = App::start().await;
+    app.settle(&files()).await;
+    let second = json!({"name": "nightly", "target_table": "analytics.film_dim", "source_query": QUERY});
+    let plan = app.plan(&json!({"pipelines": [second]})).await;
+    assert_eq!(plan["ok"], false, "{plan}");
+    let check = &plan["checks"][0];
+    assert_eq!(
+        (&check["code"], &check["field"]),
+        (&json!("target.owned"), &json!("/pipelines/0/target_table"))
+    );
+    assert!(check["detail"].as_str().unwrap().contains("written by films"), "{check}");
+    assert!(check["hint"].as_str().unwrap().contains("full_schedule"), "{check}");
+
+    // The same mart, after the pipeline that had it: one plan, in any order.
+    let mut moved = files()["pipelines"][0].clone();
+    moved["target_table"] = json!("analytics.film_old");
+    let both = json!({"pipelines": [second, moved]});
+    app.settle(&both).await;
+    assert_eq!(app.plan(&both).await["changes"], json!([]));
+}
+
+#[tokio::test]
+async fn files_share_a_mart_and_take_that_back() {
+    let app = App::start().await;
+    let shared = |shared: Value, values: [Value; 2]| {
+        let pipeline = |name: &str, value: &Value| json!({"name": name, "target_table": "analytics.film_dim", "source_query": QUERY, "shared_value": value});
+        json!({"targets": [{"name": "analytics.film_dim", "key": ["tenant", "film_id"], "shared": shared}],
+               "pipelines": [pipeline("ru", &values[0]), pipeline("de", &values[1])]})
+    };
+    let by_rows = json!({"by": "rows", "column": "tenant"});
+    let codes = async |files: &Value| {
+        let plan = app.plan(files).await;
+        let checks = plan["checks"].as_array().unwrap().clone();
+        checks
+            .iter()
+            .map(|check| format!("{} {}", check["code"].as_str().unwrap(), check["field"].as_str().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    let owned = ["target.owned /pipelines/0/target_table", "target.owned /pipelines/1/target_table"];
+    let values = [
+        "pipeline.shared_value /pipelines/0/shared_value",
+        "pipeline.shared_value /pipelines/1/shared_value",
+    ];
+    assert_eq!(codes(&shared(by_rows.clone(), [json!("ru"), json!("ru")])).await, owned);
+    assert_eq!(codes(&shared(by_rows.clone(), [json!("ru"), json!(null)])).await, values[1..]);
+    assert_eq!(codes(&shared(json!({"by": "columns"}), [json!("ru"), json!("de")])).await, values);
+    let files = shared(by_rows.clone(), [json!("ru"), json!("de")]);
+    app.settle(&files).await;
+    assert_eq!(app.plan(&files).await["changes"], json!([]));
+    assert_eq!(codes(&shared(json!(null), [json!(null), json!(null)])).await, owned);
+
+    let columns = shared(json!({"by": "columns"}), [json!(null), json!(null)]);
+    let plan = app.plan(&columns).await;
+    let change = &plan["changes"][0];
+    assert_eq!(
+        change["fields"][0],
+        json!({"field": "shared", "before": by_rows, "after": {"by": "columns"}}),
+        "{plan}"
+    );
+    assert_eq!(change["effects"][0]["code"], "checkpoint.decision", "{plan}");
+    app.settle(&columns).await;
+    let exported = app.get("/export").await.assert(200).body;
+    assert_eq!(exported["targets"][0]["shared"], json!({"by": "columns"}));
+}
+
+#[tokio::test]
+async fn a_pair_that_was_there_before_is_a_warning_of_its_plan_and_can_be_edited() {
+    let app = App::start().await;
+    app.settle(&files()).await;
+    let nightly = json!({"name": "nightly", "target_table": "analytics.nightly", "source_query": QUERY});
+    app.settle(&json!({"pipelines": [nightly]})).await;
+    app.database.execute("update etl.etl_pipelines set target_table = 'analytics.film_dim'").await;
+    let mut edited = files();
+    edited["pipelines"][0]["batch_size"] = json!(7);
+    let plan = app.plan(&edited).await;
+    assert_eq!((&plan["ok"], &plan["checks"][0]["code"]), (&json!(true), &json!("target.owned")), "{plan}");
+    assert_eq!(plan["checks"][0]["severity"], "warning");
+    app.apply(&edited, &plan["hash"]).await.assert(200);
 }
 
 #[tokio::test]

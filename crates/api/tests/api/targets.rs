@@ -74,14 +74,45 @@ async fn only_allowed_targets_are_described_and_all_faults_are_told_at_once() {
 }
 
 #[tokio::test]
+async fn what_a_mart_is_shared_by_is_checked_and_shown() {
+    let app = App::start().await;
+    for (name, body, pointer) in [
+        ("analytics.film_dim", json!({"key": ["id"], "shared": {"by": "rows"}}), "/shared/column"),
+        (
+            "analytics.film_dim",
+            json!({"key": ["id"], "shared": {"by": "rows", "column": "tenant"}}),
+            "/shared/column",
+        ),
+        (
+            "analytics.film_dim",
+            json!({"key": ["id"], "shared": {"by": "columns", "column": "id"}}),
+            "/shared/column",
+        ),
+        ("es:films", json!({"key": ["id"], "shared": {"by": "columns"}}), "/shared"),
+    ] {
+        let answer =
+            app.put_json(&format!("/targets/{name}"), &body).await.assert_problem(422, "target.invalid");
+        assert_eq!(answer.faults(), [(pointer, "target.field")], "{body}");
+    }
+    let shared = json!({"key": ["tenant", "id"], "shared": {"by": "rows", "column": "tenant"}});
+    let saved = app.put_json(FILMS, &shared).await.assert(201).body;
+    assert_eq!(saved["shared"], shared["shared"]);
+    let changed = app.put_json(FILMS, &json!({"key": ["id"], "shared": {"by": "columns"}})).await.assert(200);
+    assert_eq!((changed.header("etag"), &changed.body["shared"]), ("\"2\"", &json!({"by": "columns"})));
+    assert_eq!(app.put_json(FILMS, &json!({})).await.assert(200).body["shared"], json!(null));
+}
+
+#[tokio::test]
 async fn a_target_that_a_pipeline_writes_to_is_not_forgotten() {
     let app = App::start().await;
     app.put_json(FILMS, &json!({"key": ["id"]})).await.assert(201);
     app.create_pipeline("films").await;
     let tasks =
-        json!([{"order_index": 1, "task_type": "SQL", "body": QUERY, "target_table": "analytics.film_dim"}]);
+        json!([{"order_index": 1, "task_type": "SQL", "body": QUERY, "target_table": "analytics.another"}]);
     let body = json!({"name": "planned", "target_table": "analytics.other", "tasks": tasks});
     app.post_json("/pipelines", &body).await.assert(201);
+    // As a release left it that let two pipelines write to one mart.
+    app.database.execute("update etl.etl_pipeline_tasks set target_table = 'analytics.film_dim'").await;
     assert_eq!(app.get(FILMS).await.body["pipelines"], json!(["films", "planned"]));
     let answer = app.delete(FILMS).await.assert_problem(409, "target.used");
     assert!(answer.body["detail"].as_str().unwrap().contains("films, planned"), "{}", answer.body);

@@ -244,6 +244,10 @@ pub(crate) struct Pipeline {
     pub(crate) target: String,
     pub(crate) next_run_at: Option<Timestamp>,
     pub(crate) schedule_error: Option<String>,
+    #[serde(default)]
+    pub(crate) next_full_run_at: Option<Timestamp>,
+    #[serde(default)]
+    pub(crate) full_schedule_error: Option<String>,
     pub(crate) last_run: Option<Run>,
     #[serde(default)]
     pub(crate) last_reconcile: Option<LastReconcile>,
@@ -298,6 +302,10 @@ pub(crate) struct PipelineStatus {
     pub(crate) stalls: u32,
     pub(crate) next_run_at: Option<Timestamp>,
     pub(crate) schedule_error: Option<String>,
+    #[serde(default)]
+    pub(crate) next_full_run_at: Option<Timestamp>,
+    #[serde(default)]
+    pub(crate) full_schedule_error: Option<String>,
     pub(crate) last_run: Option<Run>,
     #[serde(default)]
     pub(crate) last_reconcile: Option<LastReconcile>,
@@ -444,6 +452,8 @@ pub(crate) struct Order {
     pub(crate) on_active: Option<OnActive>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) rollback: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) resume: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -9,8 +9,10 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 use vitrina_api::SourceConnection;
 use vitrina_cluster::Installation;
+use vitrina_connectors::sources::changelog::Desk;
 use vitrina_store::Store;
 
+use super::migrate;
 use crate::client::Client;
 use crate::config::Settings;
 use crate::context::{Context, connect};
@@ -55,12 +57,19 @@ pub(crate) async fn run(_: &Args, context: &Context) -> Result<Exit> {
     let settings = context.settings()?;
     let mut report = Report::default();
     report.add(Verdict::Ok, "configuration", &format!("{} connections", settings.connections.len()));
-    let installation = meta_store(&settings, &mut report).await;
+    let store = meta_store(&settings, &mut report).await;
+    let connections = services::connections(&settings).0;
     for (name, source) in services::sources(&settings) {
         check_source(&name, &source, &mut report).await;
+        if let Some(connection) = connections.get(&name) {
+            check_log(connection, &mut report).await;
+        }
     }
-    check_marts(&settings, installation, &mut report).await;
-    for connection in services::connections(&settings).0.values().filter(|known| known.is_search()) {
+    if let Some(store) = store {
+        check_marts(&settings, &store, &mut report).await;
+        store.close().await;
+    }
+    for connection in connections.values().filter(|known| known.is_search()) {
         check_search(connection, &mut report).await;
     }
     check_services(&settings, &mut report).await?;
@@ -69,9 +78,9 @@ pub(crate) async fn run(_: &Args, context: &Context) -> Result<Exit> {
     Ok(report.exit())
 }
 
-/// Answers which installation it is, if its schema can be used.
-async fn meta_store(settings: &Settings, report: &mut Report) -> Option<Uuid> {
-    let store = match connect(settings, "vitrina-doctor", 1).await {
+/// Answers it, if its schema can be used.
+async fn meta_store(settings: &Settings, report: &mut Report) -> Option<Store> {
+    let store = match connect(settings, "vitrina-doctor", 2).await {
         Ok(store) => store,
         Err(error) => {
             report.fail("meta-store", &exit::explain(&error));
@@ -79,25 +88,27 @@ async fn meta_store(settings: &Settings, report: &mut Report) -> Option<Uuid> {
         }
     };
     report.add(Verdict::Ok, "meta-store", "it can be reached");
-    let installation = check_schema(&store, report).await;
-    if installation.is_some() {
-        check_runners(&store, report).await;
+    if !check_schema(&store, report).await {
+        store.close().await;
+        return None;
     }
-    store.close().await;
-    installation
+    check_runners(&store, report).await;
+    check_writers(&store, report).await;
+    check_copies(&store, report).await;
+    Some(store)
 }
 
-async fn check_schema(store: &Store, report: &mut Report) -> Option<Uuid> {
+async fn check_schema(store: &Store, report: &mut Report) -> bool {
     match store.check_schema().await {
         Ok(schema) => {
             report.add(Verdict::Ok, "schema", &format!("all {} migrations are applied", schema.known));
+            true
         }
         Err(error) => {
             report.fail("schema", &exit::explain(&error.into()));
-            return None;
+            false
         }
     }
-    store.installation().await.map_err(|error| report.fail("schema", &exit::explain(&error.into()))).ok()
 }
 
 async fn check_runners(store: &Store, report: &mut Report) {
@@ -108,6 +119,36 @@ async fn check_runners(store: &Store, report: &mut Report) {
     match alive.collect::<Vec<_>>().as_slice() {
         [] => report.add(Verdict::Warn, "runners", "none is alive\nhint: start one with `vitrina runner`"),
         alive => report.add(Verdict::Ok, "runners", &format!("alive: {}", alive.join(", "))),
+    }
+}
+
+/// Pairs that releases before let be, or somebody wrote past the API: their runs are refused.
+async fn check_writers(store: &Store, report: &mut Report) {
+    match migrate::contested(store).await {
+        Ok(contested) if contested.is_empty() => {
+            report.add(Verdict::Ok, "targets", "each has one writer, or is shared");
+        }
+        Ok(contested) => contested.iter().for_each(|message| report.fail("targets", message)),
+        Err(error) => report.fail("targets", &exit::explain(&error.into())),
+    }
+}
+
+/// Pipelines that were stopped because another copy of the meta-store has written to their targets.
+async fn check_copies(store: &Store, report: &mut Report) {
+    let stopped = match store.installed_pipelines().await {
+        Ok(pipelines) => pipelines.into_iter().filter(|pipeline| pipeline.stopped),
+        Err(error) => return report.fail("installation", &exit::explain(&error.into())),
+    };
+    match stopped.map(|pipeline| pipeline.name).collect::<Vec<_>>().as_slice() {
+        [] => report.add(Verdict::Ok, "installation", "no pipeline is stopped by another copy of the meta-store"),
+        stopped => report.fail(
+            "installation",
+            &format!(
+                "another copy of the meta-store has written to the targets of {}, or it was restored from a backup\nhint: \
+                 `vitrina installation adopt` if this one shall write to them, `vitrina installation new` if it is the copy",
+                stopped.join(", ")
+            ),
+        ),
     }
 }
 
@@ -137,6 +178,27 @@ async fn check_source(name: &str, source: &SourceConnection, report: &mut Report
     }
 }
 
+/// A change log runs with its owner's rights whenever an application writes: others must not get at it. What cannot be reached is
+/// reported already.
+async fn check_log(connection: &vitrina_connectors::Connection, report: &mut Report) {
+    let check = format!("source {}", connection.name);
+    let Ok(desk) = Desk::open(connection).await else { return };
+    match desk.fault().await {
+        Ok(None) => {}
+        Ok(Some(fault)) => report.fail(
+            &check,
+            &format!("its change log, schema vitrina_log, is not its owner's alone: {fault}\nhint: revoke that right, or drop what belongs to another role, and run `vitrina changelog install` again"),
+        ),
+        Err(error) => report.fail(&check, &error.to_string()),
+    }
+    if let Ok(true) = desk.is_outdated().await {
+        report.fail(
+            &check,
+            "a change log of an older release is in schema vitrina, where the login of the marts can replace it and run code as its owner\nhint: `vitrina changelog install TABLE --key …` of each logged table moves it; its owner applies that",
+        );
+    }
+}
+
 /// Tables of these schemas on which the login has any of the rights.
 async fn tables(
     session: &mut PgConnection,
@@ -150,14 +212,14 @@ async fn tables(
     sqlx::query_scalar(query).bind(schemas).bind(rights).fetch_one(session).await
 }
 
-async fn check_marts(settings: &Settings, installation: Option<Uuid>, report: &mut Report) {
-    let (Some(marts), Some(installation)) = (settings.connections.get("marts"), installation) else { return };
+async fn check_marts(settings: &Settings, store: &Store, report: &mut Report) {
+    let Some(marts) = settings.connections.get("marts") else { return };
     let mut session = match open(marts.url.expose_secret(), "marts").await {
         Ok(session) => session,
         Err(message) => return report.fail("marts", &message),
     };
     report.add(Verdict::Ok, "marts", "they can be reached");
-    match place_of_marts(&mut session, installation).await {
+    match place_of_marts(&mut session, store).await {
         Ok(Place::Beside) => report.add(
             Verdict::Ok,
             "marts",
@@ -168,11 +230,16 @@ async fn check_marts(settings: &Settings, installation: Option<Uuid>, report: &m
             "marts",
             "they are in another database than the meta-store: their checkpoints are kept beside them",
         ),
+        Ok(Place::Copy) => report.fail(
+            "marts",
+            "their database holds a schema etl of this installation that is not its meta-store: a copy, or one that was left behind\nhint: if \
+             the meta-store was moved, drop or rename schema etl there once nobody uses it; if it is in use, this one is the copy: `vitrina installation new`",
+        ),
         Ok(Place::NoCommit) => report.fail(
             "marts",
             "their login may not execute etl.commit_batch\nhint: `vitrina roles` shows the grants",
         ),
-        Err(error) => report.fail("marts", &exit::told(&error)),
+        Err(error) => report.fail("marts", &exit::explain(&error)),
     }
     match may_stage(&mut session).await {
         Ok(true) => report.add(Verdict::Ok, "marts", "loads can be staged in schema vitrina"),
@@ -189,9 +256,11 @@ enum Place {
     Beside,
     NoCommit,
     Elsewhere,
+    /// Of the same installation, and not its meta-store.
+    Copy,
 }
 
-async fn place_of_marts(session: &mut PgConnection, installation: Uuid) -> sqlx::Result<Place> {
+async fn place_of_marts(session: &mut PgConnection, store: &Store) -> Result<Place> {
     let query =
         "select bool_and(has_schema_privilege(n.oid, 'usage') and has_function_privilege(f.oid, 'execute'))
                    from pg_proc f join pg_namespace n on n.oid = f.pronamespace
@@ -201,8 +270,17 @@ async fn place_of_marts(session: &mut PgConnection, installation: Uuid) -> sqlx:
         Some(false) => return Ok(Place::NoCommit),
         Some(true) => {}
     }
-    let found: Uuid = sqlx::query_scalar("select etl.installation_id()").fetch_one(session).await?;
-    Ok(if found == installation { Place::Beside } else { Place::Elsewhere })
+    let presence = store.presence().await?;
+    let query = "select etl.installation_id(), exists (
+                     select from pg_locks l join pg_database d on d.oid = l.database
+                      where l.locktype = 'advisory' and d.datname = current_database() and l.objsubid = 1
+                        and (l.classid::bigint << 32) | l.objid::bigint = $1)";
+    let (found, is_seen): (Uuid, bool) = sqlx::query_as(query).bind(presence.key).fetch_one(session).await?;
+    Ok(match (found == store.installation().await?, is_seen) {
+        (_, true) => Place::Beside,
+        (true, false) => Place::Copy,
+        (false, false) => Place::Elsewhere,
+    })
 }
 
 async fn may_stage(session: &mut PgConnection) -> sqlx::Result<bool> {

@@ -14,6 +14,7 @@ pub(crate) mod export;
 pub(crate) mod health;
 pub(crate) mod index;
 pub(crate) mod init;
+pub(crate) mod installation;
 mod live;
 pub(crate) mod logs;
 pub(crate) mod mart;
@@ -89,6 +90,7 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Drain(args) => runners::drain(&args, &context).await,
         Command::Up(args) => Box::pin(up::run(&args, &context)).await,
         Command::Migrate => migrate::run(&context).await,
+        Command::Installation(args) => installation::run(&args, &context).await,
         Command::Health => health::run(&context).await,
         Command::Targets(args) => targets::run(&args, &context).await,
         Command::Audit(args) => audit::run(&args, &context).await,

@@ -1,4 +1,4 @@
-//! `vitrina resume PIPELINE`: lets a paused pipeline go on where it has stopped.
+//! `vitrina resume PIPELINE`: continues a pipeline where it was paused, or where its load or backfill failed.
 
 use anyhow::Result;
 use vitrina_core::Status;
@@ -24,18 +24,19 @@ pub(crate) struct Args {
     watch: watch::Watch,
 }
 
-/// A run that was asked for while the pipeline is paused goes on from its checkpoint.
+/// A run that is asked for while the pipeline is paused continues from its checkpoint; one that failed says so.
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let client = context.client()?;
     let status = client.status(&args.pipeline).await?.known.status;
-    if !matches!(status, Status::Paused | Status::PauseRequested) {
+    if !matches!(status, Status::Paused | Status::PauseRequested | Status::Failed) {
         let pipeline = shell_word(&args.pipeline);
         return Err(Exit::Conflict.fault(format!(
-            "{} is {status}, not paused\nhint: `vitrina run {pipeline}` runs it",
+            "{} is {status}, neither paused nor failed\nhint: `vitrina run {pipeline}` runs it",
             args.pipeline
         )));
     }
-    let answer = client.run(&args.pipeline, &Order::default()).await?;
+    let order = Order { resume: status == Status::Failed, ..Order::default() };
+    let answer = client.run(&args.pipeline, &order).await?;
     let asked = Asked { pipeline: &args.pipeline, accepted: &answer.known, document: &answer.document };
     watch::follow(&asked, &args.watch, &client, context).await
 }

@@ -14,6 +14,7 @@ Examples:
   vitrina run film_dim --watch              stay until it has ended; its result is the exit code
   vitrina run film_dim --mode full          load everything, whatever its own mode is
   vitrina run film_dim --checkpoint reset   its query has changed: read all of it again
+  vitrina run film_dim --resume             continue the load that failed, instead of a new one
   vitrina run film_dim --watch --timeout 10m || alert";
 
 #[derive(Debug, clap::Args)]
@@ -27,6 +28,9 @@ pub(crate) struct Args {
     /// keep or reset: what becomes of the checkpoint of a pipeline that was changed
     #[arg(long, value_name = "WHAT")]
     checkpoint: Option<Decision>,
+    /// Continue the load or backfill that the last run left when it failed; without it a load begins anew
+    #[arg(long)]
+    resume: bool,
     /// If a run is active: join it, run once more after it, or reject
     #[arg(long, value_name = "WHAT")]
     on_active: Option<OnActive>,
@@ -36,8 +40,8 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let client = context.client()?;
-    let order =
-        Order { mode: args.mode, checkpoint: args.checkpoint, on_active: args.on_active, ..Order::default() };
+    let Args { mode, checkpoint, resume, on_active, .. } = *args;
+    let order = Order { mode, checkpoint, resume, on_active, ..Order::default() };
     let answer = client.run(&args.pipeline, &order).await?;
     let asked = Asked { pipeline: &args.pipeline, accepted: &answer.known, document: &answer.document };
     watch::follow(&asked, &args.watch, &client, context).await

@@ -117,9 +117,11 @@ fn row(pipeline: &Listed) -> [String; 8] {
 }
 
 fn next_run(pipeline: &Listed) -> String {
-    match (&pipeline.schedule_error, pipeline.next_run_at, pipeline.status) {
-        (Some(_), _, _) => "bad schedule".to_owned(),
-        (None, Some(at), status) if !matches!(status, Status::Paused | Status::Failed) => time(at),
+    let bad = pipeline.schedule_error.is_some() || pipeline.full_schedule_error.is_some();
+    let first = pipeline.next_run_at.into_iter().chain(pipeline.next_full_run_at).min();
+    match (bad, first, pipeline.status) {
+        (true, _, _) => "bad schedule".to_owned(),
+        (false, Some(at), status) if !matches!(status, Status::Paused | Status::Failed) => time(at),
         _ => "-".to_owned(),
     }
 }
@@ -145,6 +147,12 @@ fn described(status: &PipelineStatus) -> String {
     }
     if let Some(error) = &status.schedule_error {
         text.push_str(&format!("\nno next run: {error}"));
+    }
+    if let Some(at) = status.next_full_run_at.filter(|_| by_itself) {
+        text.push_str(&format!("\nnext full load: {}", time(at)));
+    }
+    if let Some(error) = &status.full_schedule_error {
+        text.push_str(&format!("\nno next full load: {error}"));
     }
     if let Some(last) = &status.last_reconcile {
         text.push_str(&format!(

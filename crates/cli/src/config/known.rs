@@ -58,6 +58,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("runner.max_batch_bytes", "VITRINA_RUNNER_MAX_BATCH_BYTES", Text, Value("16MB"), "bounds the memory of a batch, whatever its batch_size"),
     setting("runner.source_patience", "VITRINA_RUNNER_SOURCE_PATIENCE", Text, Value("60s"), "how long a slow target may keep a transaction open at the source"),
     setting("runner.max_query_cost", "VITRINA_RUNNER_MAX_QUERY_COST", Text, Unset, "refuses queries that the source's planner expects to cost more, in runs, validation and previews; without it none"),
+    setting("runner.load_max_age", "VITRINA_RUNNER_LOAD_MAX_AGE", Text, Value("24h"), "a load that was opened longer ago is not resumed by another run: it begins anew"),
     setting("runner.changelog_max_age", "VITRINA_RUNNER_CHANGELOG_MAX_AGE", Text, Value("168h"), "a change log does not wait longer for a pipeline that follows it"),
     setting("runner.metrics_listen", "VITRINA_RUNNER_METRICS_LISTEN", Text, Unset, "IP address and port where the runner shows `/metrics` and `/health/live`, to anyone; without it nowhere"),
     setting("runner.keep_history", "VITRINA_RUNNER_KEEP_HISTORY", Text, Value("2160h"), "how long runs, their batches and their logs are kept; the newest run of a pipeline stays"),

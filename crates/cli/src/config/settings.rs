@@ -63,6 +63,7 @@ pub struct RunnerSettings {
     /// As the planner counts; without it a query may cost what it takes.
     pub max_query_cost: Option<f64>,
     pub changelog_max_age: Duration,
+    pub load_max_age: Duration,
     pub keep_history: Duration,
     /// Where it shows how it does.
     pub metrics_listen: Option<SocketAddr>,
@@ -224,6 +225,7 @@ impl Reader<'_> {
         let source_patience = self.text("runner.source_patience", parse::duration);
         let max_query_cost = self.text("runner.max_query_cost", parse::cost);
         let changelog_max_age = self.text("runner.changelog_max_age", parse::duration);
+        let load_max_age = self.text("runner.load_max_age", parse::duration);
         let keep_history = self.text("runner.keep_history", parse::duration);
         let metrics_listen = self.text("runner.metrics_listen", parse::address);
         Some(RunnerSettings {
@@ -237,6 +239,7 @@ impl Reader<'_> {
             source_patience: source_patience?,
             max_query_cost,
             changelog_max_age: changelog_max_age?,
+            load_max_age: load_max_age?,
             keep_history: keep_history?,
             metrics_listen,
         })

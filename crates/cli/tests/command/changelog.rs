@@ -39,7 +39,7 @@ async fn a_log_is_shown_applied_by_the_owner_and_removed() {
     assert_eq!(shown.status.code(), Some(3));
     let sql = text(&shown.stdout);
     for part in [
-        "create table if not exists vitrina.change_log",
+        "create table if not exists vitrina_log.change_log",
         &format!("to \"{}\"", place.reader),
         "after truncate on content.film",
     ] {
@@ -65,7 +65,7 @@ async fn a_log_is_shown_applied_by_the_owner_and_removed() {
     );
 
     let may = format!(
-        "select has_function_privilege('{}', 'vitrina.forget_changes(uuid, uuid)', 'execute')",
+        "select has_function_privilege('{}', 'vitrina_log.forget_changes(uuid, uuid)', 'execute')",
         place.reader
     );
     assert!(place.db.value::<bool>(&may).await, "the reader tells the log of deleted pipelines");

@@ -47,6 +47,52 @@ fn with_database(command: Vitrina, db: &Database) -> Vitrina {
     command.variable("VITRINA_DATABASE_URL", url).variable("VITRINA_CONNECTIONS_CINEMA_URL", url)
 }
 
+const SOURCES_OF_SHARED_MARTS: &str = "
+    create table content.orders (id int primary key, total int, modified timestamptz not null default now());
+    create table content.customers (id int primary key, name text, phone text);
+    create table content.accounts (customer_id int primary key, points int);
+    create table analytics.orders (tenant text, id int, total int, modified timestamptz, primary key (tenant, id));
+    create table analytics.customers (id int primary key, name text, phone text, points int)";
+
+#[tokio::test]
+async fn the_files_of_the_page_on_shared_marts_are_validated_applied_and_say_what_is_shared() {
+    let place = Place::new().await;
+    place.db.execute(SOURCES_OF_SHARED_MARTS).await;
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/shared_marts.md");
+    let files: Vec<String> = std::fs::read_to_string(page)
+        .unwrap()
+        .split("```yaml\n")
+        .skip(1)
+        .map(|block| block.split("```").next().unwrap().to_owned())
+        .map(|file| {
+            ["shop.", "crm.", "loyalty."].iter().fold(file, |file, schema| file.replace(schema, "content."))
+        })
+        .map(|file| {
+            ["ru", "de", "crm", "loyalty"].iter().fold(file, |file, name| {
+                file.replace(&format!("source_connection: {name}\n"), "source_connection: cinema\n")
+            })
+        })
+        .collect();
+    assert_eq!(files.len(), 2);
+    for (file, said) in files.iter().zip([
+        "analytics.orders is shared by rows of tenant (de)",
+        "analytics.customers is shared by columns",
+    ]) {
+        let command = |arguments: &[&str]| place.vitrina(arguments, file, SQL);
+        let shown = command(&["validate", "films.yaml"]).ends(0);
+        assert!(shown.contains(said), "{shown}");
+        command(&["apply", "films.yaml", "--yes"]).ends(0);
+        assert_eq!(command(&["plan", "films.yaml"]).ends(0), "nothing to change\n");
+        let twice = file
+            .replace("shared_value: de", "shared_value: ru")
+            .replace("shared: {by: columns}", "touch_column: null");
+        let refused = command(&["plan", "films.yaml"]).file("films.yaml", &twice).output();
+        let told = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{told}");
+        assert!(told.contains("is written by") && told.contains("shared: {by: columns}"), "{told}");
+    }
+}
+
 #[tokio::test]
 async fn files_are_validated_planned_applied_and_then_change_nothing() {
     let place = Place::new().await;
@@ -192,8 +238,9 @@ async fn a_search_connection_is_tested_by_a_runner_too() {
 #[tokio::test]
 async fn files_that_would_overwrite_each_other_are_not_exported() {
     let place = Place::new().await;
+    place.db.execute("create table analytics.other (like analytics.film including all)").await;
     let two = "pipelines:\n  - {name: Films, source_connection: cinema, target_table: analytics.film, source_query: select id from content.film}
-  - {name: films, source_connection: cinema, target_table: analytics.film, source_query: select id from content.film}";
+  - {name: films, source_connection: cinema, target_table: analytics.other, source_query: select id from content.film}";
     place.vitrina(&["apply", ".", "--yes"], two, SQL).ends(0);
     let error = place.vitrina(&["export", "--to", "out"], two, SQL).refuses(2);
     assert!(error.contains("two files would be called"), "{error}");

@@ -11,6 +11,7 @@ mod files;
 mod help;
 mod indexes;
 mod init;
+mod installation;
 mod mart;
 mod meta_store;
 mod newcomer;

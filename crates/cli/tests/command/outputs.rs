@@ -121,6 +121,7 @@ async fn every_verb_prints_what_a_person_needs() {
                 "token create ci --role viewer",
                 "token list",
                 "token revoke ci",
+                "installation",
                 "config show --origin",
             ],
         ),

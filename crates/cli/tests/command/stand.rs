@@ -72,7 +72,11 @@ async fn a_stand_of_single_steps_is_operated_from_the_command_line() {
     assert!(ask(&["disable", "film_dim_full"]).ends(0).contains("film_dim_full: IDLE, disabled"));
     assert!(ask(&["run", "film_dim_full"]).refuses(5).contains("disabled"));
     ask(&["enable", "film_dim_full"]).ends(0);
-    assert!(ask(&["resume", "film_dim_full"]).refuses(5).contains("film_dim_full is IDLE, not paused"));
+    assert!(
+        ask(&["resume", "film_dim_full"])
+            .refuses(5)
+            .contains("film_dim_full is IDLE, neither paused nor failed")
+    );
     assert!(ask(&["pause", "film_dim_full"]).ends(0).contains("film_dim_full: PAUSED"));
     let resumed = ask(&["resume", "film_dim_full", "--watch", "--timeout", "60s"]).ends(0);
     assert!(resumed.contains("is SUCCESS: "), "{resumed}");

@@ -27,6 +27,7 @@ use vitrina_core::{
 use crate::{Connections, sinks, sources};
 pub(crate) use look::no_key;
 pub use look::{Looked, LookedColumn, look};
+pub(crate) use pair::Portion;
 pub use pair::{Differing, Key, Mark, Pair, Row, Seen};
 use pending::{Found, Pending};
 pub(crate) use stream::{Stream, Wanted};
@@ -34,7 +35,9 @@ use suspects::{Now, Suspects};
 
 /// A comparison to be made.
 pub struct Order<'a> {
+    /// The comparison or request that it is made for, and who holds that.
     pub id: Uuid,
+    pub owner: Owner,
     pub pipeline: &'a Pipeline,
     pub target: &'a Target,
     pub level: Level,
@@ -46,6 +49,7 @@ pub struct Order<'a> {
     pub keys: Option<&'a [serde_json::Value]>,
     pub connections: &'a Connections,
     pub allowed_targets: &'a AllowedTargets,
+    pub sources: &'a sources::Kinds,
     pub sinks: &'a sinks::Kinds,
     pub installation: Uuid,
     pub max_batch_bytes: usize,
@@ -126,11 +130,9 @@ impl Comparison<'_> {
         let (target, source) = pair.count().await?;
         let refused = self.order.refused.len() as u64;
         let is_equal = (target.rows, &target.min, &target.max) == (source.rows, &source.min, &source.max);
-        // An index lacks what it has refused.
-        let is_explained =
-            source.rows.checked_sub(target.rows).is_some_and(|lacks| lacks > 0 && lacks <= refused);
         let figures = Figures { source, target, rejected: refused, ..Figures::default() };
-        let verdict = match is_equal || is_explained {
+        let verdict = match is_equal {
+            _ if self.lacks_refused(pair).await? => Verdict::Differs,
             true => Verdict::Equal,
             // Nobody can tell which rows those are; where some are on their way it may be them.
             false if Pending::of(self.order, &checkpoint, pair).is_any().await? => Verdict::Stale,
@@ -146,7 +148,8 @@ impl Comparison<'_> {
             pair.scan(&mut figures).await?;
         }
         if self.order.keys.is_none() && figures.differing_ranges == 0 {
-            return Ok(Findings { verdict: Verdict::Equal, figures, differences: Vec::new() });
+            let verdict = self.verdict(pair, &figures).await?;
+            return Ok(Findings { verdict, figures, differences: Vec::new() });
         }
         let mut checkpoint = self.office.checkpoint().await?;
         let mut suspects = self.look_again(pair, &mut figures).await?;
@@ -166,7 +169,40 @@ impl Comparison<'_> {
         let suspects = suspects.without_pending(&pending, &mut figures);
         let now = self.look_once_more(pair, &suspects).await?;
         let differences = suspects.differences(now, self.order.keep, &mut figures);
-        Ok(Findings { verdict: figures.verdict(), differences, figures })
+        Ok(Findings { verdict: self.verdict(pair, &figures).await?, differences, figures })
+    }
+
+    /// Rows that were refused are counted apart; yet a target that lacks them is not equal.
+    async fn verdict(&self, pair: &mut dyn Pair, figures: &Figures) -> Result<Verdict> {
+        match figures.verdict() {
+            Verdict::Differs => Ok(Verdict::Differs),
+            _ if self.lacks_refused(pair).await? => Ok(Verdict::Differs),
+            verdict => Ok(verdict),
+        }
+    }
+
+    /// Is a row that was refused not in the target as the source has it now?
+    async fn lacks_refused(&self, pair: &mut dyn Pair) -> Result<bool> {
+        let compared =
+            self.order.keys.map(|keys| keys.iter().map(ToString::to_string).collect::<HashSet<_>>());
+        let is_compared = |key: &&String| compared.as_ref().is_none_or(|keys| keys.contains(*key));
+        let refused: Vec<&String> = self.order.refused.iter().filter(is_compared).collect();
+        let keys: Vec<Key> = refused.iter().filter_map(|key| serde_json::from_str(key).ok()).collect();
+        // No target has a row without a whole key.
+        if keys.len() < refused.len() {
+            return Ok(true);
+        }
+        let mut rest = keys.as_slice();
+        while let Some(some) = portion(&mut rest, pair) {
+            match pair.rows(some).await {
+                Ok(rows) if rows.iter().all(|row| row.source == row.target) => {}
+                Ok(_) => return Ok(true),
+                // The target's types cannot hold what the source has.
+                Err(error) if matches!(error.code, "source.refused" | "sink.refused") => return Ok(true),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
     }
 
     /// The rows that still differ: the target first, the source then.
@@ -193,8 +229,9 @@ impl Comparison<'_> {
         let mut suspects = Suspects::new(self.order, pair);
         let is_told = |key: &&Key| !self.order.refused.contains(&json!(key).to_string());
         let keys: Vec<Key> = keys.iter().filter(is_told).cloned().collect();
-        for chunk in keys.chunks(pair.at_once()) {
-            suspects.take(pair.rows(chunk).await?);
+        let mut rest = keys.as_slice();
+        while let Some(some) = portion(&mut rest, pair) {
+            suspects.take(pair.rows(some).await?);
         }
         Ok(suspects)
     }
@@ -218,8 +255,10 @@ impl Comparison<'_> {
     /// What has changed again meanwhile may have moved ahead of the pass, and was not met there.
     async fn look_once_more(&self, pair: &mut dyn Pair, suspects: &Suspects) -> Result<Now> {
         let mut now = Now::new(self.order, pair);
-        for chunk in suspects.keys().chunks(pair.at_once()) {
-            now.take(pair.rows(chunk).await?);
+        let keys = suspects.keys();
+        let mut rest = keys.as_slice();
+        while let Some(some) = portion(&mut rest, pair) {
+            now.take(pair.rows(some).await?);
         }
         Ok(now)
     }
@@ -227,6 +266,13 @@ impl Comparison<'_> {
     fn note(&self, stage: ReconcileStage, done: u64, total: u64) {
         self.office.note(ReconcileProgress { stage, done, total });
     }
+}
+
+/// The next keys that may be asked for together.
+fn portion<'a>(rest: &mut &'a [Key], pair: &dyn Pair) -> Option<&'a [Key]> {
+    let (some, more) = rest.split_at(pair.at_once().min(rest.len()));
+    *rest = more;
+    (!some.is_empty()).then_some(some)
 }
 
 /// Runs were faster than the comparison, each time.

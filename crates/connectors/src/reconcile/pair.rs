@@ -43,6 +43,42 @@ impl Mark {
     }
 }
 
+/// How many rows may be asked for at a time: few until it is known how large they are, and what fits into a bound then.
+#[derive(Debug)]
+pub(crate) struct Portion {
+    row_bytes: usize,
+}
+
+impl Default for Portion {
+    fn default() -> Self {
+        Self { row_bytes: Self::BYTES / 100 }
+    }
+}
+
+impl Portion {
+    const BYTES: usize = 16 << 20;
+    const MOST: usize = 1000;
+
+    pub(crate) fn rows(&self) -> usize {
+        (Self::BYTES / self.row_bytes.max(1)).clamp(1, Self::MOST)
+    }
+
+    /// What was asked for is known by now.
+    pub(crate) fn note(&mut self, rows: &[Row]) {
+        let values = |row: &Row| {
+            [&row.source, &row.target]
+                .into_iter()
+                .flatten()
+                .flatten()
+                .flatten()
+                .map(String::len)
+                .sum::<usize>()
+        };
+        let bytes: usize = rows.iter().map(values).sum::<usize>();
+        self.row_bytes = bytes / rows.len().max(1);
+    }
+}
+
 /// Keys whose rows may differ.
 #[derive(Debug, Default)]
 pub struct Differing {
@@ -70,10 +106,8 @@ pub trait Pair: Send + Sync {
     /// Keys of the next ranges that differ; `None` when none is left.
     async fn differing(&mut self) -> Result<Option<Differing>>;
 
-    /// Keys that `rows` is asked for at a time. Where a source cannot be asked for keys, it is read whole for each time.
-    fn at_once(&self) -> usize {
-        1000
-    }
+    /// Keys that `rows` may be asked for now. Where a source cannot be asked for keys, it is read whole for each time.
+    fn at_once(&self) -> usize;
 
     /// The rows of these keys as they are now: the target is read first, the source then.
     async fn rows(&mut self, keys: &[Key]) -> Result<Vec<Row>>;

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use jiff::Timestamp;
 use vitrina_core::{
     Batch, Checkpoint, Destination, DifferenceKind, Mode, Position, Reject, Result, Resumption, RunId, Scope,
     Source,
@@ -12,7 +13,6 @@ use super::Order;
 use super::pair::Pair;
 use super::suspects::{Suspect, Suspects};
 use crate::arrow_text::nullable_texts;
-use crate::sources;
 
 pub(super) struct Pending<'a> {
     order: &'a Order<'a>,
@@ -57,6 +57,8 @@ impl<'a> Pending<'a> {
             key: key.clone(),
             // Which keys have changed does not depend on what becomes of their rows.
             code: checkpoint.code.clone(),
+            // A load under way reads all there is.
+            continues_since: Some(Timestamp::MIN),
         };
         let resumed = checkpoint.clone().resume(&by).ok();
         let from = resumed.filter(|_| order.pipeline.mode == Mode::Incremental);
@@ -141,7 +143,7 @@ impl<'a> Pending<'a> {
 
     async fn open(&self) -> Result<Box<dyn Source>> {
         let lease = self.order.lease();
-        let mut source = sources::open(&self.order.source(&lease, Mode::Incremental, None)).await?;
+        let mut source = self.order.sources.open(&self.order.source(&lease, Mode::Incremental, None)).await?;
         source.begin(&Destination { key: self.key.clone(), server: None }).await?;
         Ok(source)
     }

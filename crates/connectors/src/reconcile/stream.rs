@@ -7,7 +7,7 @@ use vitrina_core::{Backfill, Destination, Mode, Position, Result, Source, Transf
 
 use super::{Key, Order};
 use crate::rejects::without_null_keys;
-use crate::{sources, transforms};
+use crate::transforms;
 
 pub(crate) struct Stream {
     source: Box<dyn Source>,
@@ -36,7 +36,7 @@ impl Stream {
             Wanted::All => None,
         };
         let lease = order.lease();
-        let mut source = sources::open(&order.source(&lease, Mode::Full, backfill.as_ref())).await?;
+        let mut source = order.sources.open(&order.source(&lease, Mode::Full, backfill.as_ref())).await?;
         let mut steps = transforms::open(&transforms::Order {
             pipeline: order.pipeline,
             python: order.python,

@@ -2,19 +2,25 @@
 
 use std::fmt::Display;
 
-use vitrina_core::{Error, Result};
+use vitrina_core::{Commit, Error, Result, Share};
 
-/// Holds the deletes of a pass, those of this batch included, against the size that the target had before it.
-pub(super) fn hold_limit(target: &impl Display, limit: f64, deletes: u64, before: u64) -> Result<()> {
-    if deletes == 0 || deletes as f64 <= limit * before as f64 {
+/// Holds the deletes of a batch, with all that count already, against the size that the target had before them.
+pub(super) fn hold_limit(target: &impl Display, commit: &Commit, deleting: u64, before: u64) -> Result<()> {
+    let share = commit.share(deleting, before);
+    if share.is_within(commit.delete_limit) {
         return Ok(());
     }
-    let percent = limit * 100.0;
-    let message = format!(
-        "this pass would delete {deletes} of {before} rows of {target}, over the limit of {percent} %"
-    );
+    let (Share { deletes, of }, percent) = (share, commit.delete_limit * 100.0);
+    let counted = match deletes == deleting {
+        true => "this pass",
+        false => {
+            "this pass, with what attempts since the last success and passes of the last hour have deleted,"
+        }
+    };
+    let message =
+        format!("{counted} would delete {deletes} of {of} rows of {target}, over the limit of {percent} %");
     Err(Error::fix("sink.delete_limit", message).hint(
-        "nothing was deleted by this batch; if so much has really vanished, raise delete_limit and run again",
+        "nothing was deleted by this batch, and runs that follow delete no more than what is left of the limit; if so many rows have left the source, raise delete_limit and run again",
     ))
 }
 

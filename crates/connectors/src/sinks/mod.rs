@@ -13,7 +13,8 @@ use arrow_schema::{FieldRef, Schema};
 use async_trait::async_trait;
 use uuid::Uuid;
 use vitrina_core::{
-    AllowedTargets, Destination, Error, Lease, Ledger, Pipeline, PipelineId, Result, Sink, Target, TargetName,
+    AllowedTargets, Destination, Error, Issued, Lease, Ledger, Owner, Pipeline, PipelineId, Result, Sink,
+    Target, TargetName,
 };
 
 use crate::Connections;
@@ -27,6 +28,8 @@ pub struct Order<'a> {
     /// The columns of the rows to come, where no transform may change them.
     pub schema: Option<&'a Schema>,
     pub lease: &'a Lease,
+    /// The leases of this pipeline that may be met at the target.
+    pub issued: &'a Issued,
     /// The owner before has not given the pipeline back.
     pub takeover: bool,
     pub connections: &'a Connections,
@@ -66,15 +69,23 @@ pub struct Definition<'a> {
     pub name: &'a TargetName,
     pub target: &'a Target,
     pub schema: &'a Schema,
+    /// The pipeline whose rows they are; `None` where nobody writes to it.
+    pub pipeline: Option<&'a Pipeline>,
     pub connections: &'a Connections,
 }
 
-/// A deleted pipeline, and where it has written.
+/// A pipeline that was deleted or writes elsewhere by now, and where it has written.
 #[derive(Debug)]
 pub struct Left<'a> {
     pub pipeline: PipelineId,
+    /// It is no more: otherwise what it keeps for all of its targets stays.
+    pub deleted: bool,
     pub target: &'a Target,
     pub installation: Uuid,
+    /// The request that says so, and who holds it.
+    pub request: (Uuid, Owner),
+    /// The leases of this pipeline that may be met at the target: what another copy of the meta-store has written is not left.
+    pub issued: &'a Issued,
     pub connections: &'a Connections,
 }
 
@@ -118,7 +129,7 @@ pub trait Kind: Sync + Send + fmt::Debug {
         let message = format!("how {} stands cannot be told", definition.name);
         Err(Error::fix("target.unsupported", message))
     }
-    /// Removes what a deleted pipeline has left beside its target. The target itself stays.
+    /// Removes what a pipeline has left beside its target, and its ownership of it. The target itself stays.
     async fn forget(&self, _: &Left<'_>) -> Result<()> {
         Ok(())
     }

@@ -5,6 +5,7 @@ mod python;
 
 pub use postgres::changelog;
 
+use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -49,7 +50,7 @@ pub struct Left<'a> {
 
 /// A kind of source, by the word of `source_type`.
 #[async_trait]
-trait Kind: Sync {
+pub trait Kind: Sync + Send + fmt::Debug {
     fn source_type(&self) -> &'static str;
     async fn open(&self, order: &Order<'_>) -> Result<Box<dyn Source>>;
     /// Removes what a deleted pipeline has left at its source.
@@ -58,24 +59,36 @@ trait Kind: Sync {
     }
 }
 
-static KINDS: &[&dyn Kind] = &[&postgres::Postgres, &python::Python];
+/// The kinds of sources that a runner can read from.
+#[derive(Debug, Clone)]
+pub struct Kinds(pub Vec<&'static dyn Kind>);
 
-pub async fn open(order: &Order<'_>) -> Result<Box<dyn Source>> {
-    of(&order.pipeline.source_type)?.open(order).await
-}
-
-/// Of a type that nobody can read nothing is left.
-pub async fn forget(left: &Left<'_>) -> Result<()> {
-    match of(left.source_type) {
-        Ok(kind) => kind.forget(left).await,
-        Err(_) => Ok(()),
+impl Default for Kinds {
+    fn default() -> Self {
+        Self(KINDS.to_vec())
     }
 }
 
-fn of(source_type: &str) -> Result<&'static dyn Kind> {
-    let unknown = || {
-        let known = KINDS.iter().map(|kind| kind.source_type()).collect::<Vec<_>>().join(", ");
-        Error::fix("source.unknown_type", format!("unknown source_type {source_type:?}: one of {known}"))
-    };
-    KINDS.iter().find(|kind| kind.source_type() == source_type).copied().ok_or_else(unknown)
+static KINDS: &[&dyn Kind] = &[&postgres::Postgres, &python::Python];
+
+impl Kinds {
+    pub async fn open(&self, order: &Order<'_>) -> Result<Box<dyn Source>> {
+        self.of(&order.pipeline.source_type)?.open(order).await
+    }
+
+    /// Of a type that nobody can read nothing is left.
+    pub async fn forget(&self, left: &Left<'_>) -> Result<()> {
+        match self.of(left.source_type) {
+            Ok(kind) => kind.forget(left).await,
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn of(&self, source_type: &str) -> Result<&'static dyn Kind> {
+        let unknown = || {
+            let known = self.0.iter().map(|kind| kind.source_type()).collect::<Vec<_>>().join(", ");
+            Error::fix("source.unknown_type", format!("unknown source_type {source_type:?}: one of {known}"))
+        };
+        self.0.iter().find(|kind| kind.source_type() == source_type).copied().ok_or_else(unknown)
+    }
 }

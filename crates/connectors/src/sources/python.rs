@@ -12,6 +12,7 @@ use vitrina_python::{Context, Reading, TaskUse, Yielded, unknown};
 
 use super::{Kind, Order};
 
+#[derive(Debug)]
 pub(super) struct Python;
 
 #[async_trait]

@@ -47,6 +47,7 @@ impl Explained {
         match text("Node Type") {
             "ModifyTable" => self.refuse("sql.data_modifying", "the query writes"),
             "LockRows" => self.refuse("sql.locking", "the query locks rows"),
+            "Foreign Scan" => self.foreign(text("Relation Name")),
             _ => {}
         }
         if node.contains_key("Relation Name") {
@@ -66,6 +67,15 @@ impl Explained {
             },
             _ => {}
         }
+    }
+
+    /// Neither a snapshot nor a lock of this server holds what another one has, and its rows have no versions.
+    fn foreign(&mut self, table: &str) {
+        let message =
+            format!("the query reads a foreign table{}{table}", if table.is_empty() { "" } else { ", " });
+        let finding = Finding::at("", 0, "sql.foreign_table", message);
+        let hint = "name the server that has the table as source_connection, or copy it into a table or a materialized view here";
+        self.findings.push(finding.hint(hint));
     }
 
     fn unreadable(&mut self) {

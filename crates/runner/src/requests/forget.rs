@@ -4,14 +4,16 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use vitrina_connectors::{sinks, sources};
-use vitrina_core::{PipelineId, Result, Target, TargetName};
-use vitrina_store::PipelineRef;
+use vitrina_core::{Issued, Ledger, PipelineId, Result, Target, TargetName};
+use vitrina_store::{PipelineRef, TakenRequest};
 
 use super::{Desk, unreadable};
 
 #[derive(Debug, Deserialize)]
 struct Question {
     pipeline: PipelineId,
+    /// The leases that it had when it was deleted; none where an older release was asked.
+    issued: Option<Issued>,
     #[serde(flatten)]
     end: End,
 }
@@ -30,45 +32,58 @@ struct Source {
     connection: String,
 }
 
-pub(super) async fn answer(desk: &Desk, payload: &Value) -> Result<Value> {
-    let Question { pipeline, end } = Question::deserialize(payload).map_err(|error| unreadable(&error))?;
-    match end {
-        End::Target(target) => beside_target(desk, pipeline, &target).await?,
-        End::Source(source) => at_source(desk, pipeline, &source).await?,
+pub(super) async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
+    let question = Question::deserialize(&taken.payload).map_err(|error| unreadable(&error))?;
+    match &question.end {
+        End::Target(target) => beside_target(desk, taken, &question, target).await?,
+        End::Source(source) => at_source(desk, taken, question.pipeline, source).await?,
     }
     Ok(json!({}))
 }
 
-async fn beside_target(desk: &Desk, pipeline: PipelineId, target: &Target) -> Result<()> {
-    if writes_to(desk, pipeline, target).await? {
+async fn beside_target(
+    desk: &Desk,
+    taken: &TakenRequest,
+    question: &Question,
+    target: &Target,
+) -> Result<()> {
+    let pipeline = question.pipeline;
+    let present = present_target(desk, pipeline).await?;
+    if present.as_ref() == Some(&target.name) {
+        // It was sent back there before anybody got to this.
         return Ok(());
     }
     let name: TargetName = target.name.parse()?;
+    let mut issued = desk.store.issued(&[pipeline]).await?;
+    issued.adopts |= question.issued.is_none();
     let left = sinks::Left {
         pipeline,
+        deleted: present.is_none(),
         target,
-        installation: desk.installation,
+        installation: taken.installation,
+        request: (taken.id, taken.owner),
+        issued: &issued,
         connections: &desk.settings.connections,
     };
     desk.settings.sinks.of(&name)?.forget(&left).await
 }
 
-/// It was sent back there before anybody got to this.
-async fn writes_to(desk: &Desk, pipeline: PipelineId, target: &Target) -> Result<bool> {
+/// Where it writes now, if it is still there.
+async fn present_target(desk: &Desk, pipeline: PipelineId) -> Result<Option<String>> {
     match desk.store.pipeline(&PipelineRef::Id(pipeline)).await {
-        Ok(record) => Ok(record.config.effective_target() == target.name),
-        Err(vitrina_store::Error::NoSuchPipeline(_)) => Ok(false),
+        Ok(record) => Ok(Some(record.config.effective_target().to_owned())),
+        Err(vitrina_store::Error::NoSuchPipeline(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-async fn at_source(desk: &Desk, pipeline: PipelineId, source: &Source) -> Result<()> {
+async fn at_source(desk: &Desk, taken: &TakenRequest, pipeline: PipelineId, source: &Source) -> Result<()> {
     let left = sources::Left {
         pipeline,
         source_type: &source.source_type,
         connection: &source.connection,
-        installation: desk.installation,
+        installation: taken.installation,
         connections: &desk.settings.connections,
     };
-    sources::forget(&left).await
+    desk.settings.sources.forget(&left).await
 }

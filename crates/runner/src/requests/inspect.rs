@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use vitrina_connectors::sinks;
 use vitrina_core::{Advice, Destination, Error, Pipeline, Result, Target};
+use vitrina_store::TakenRequest;
 
 use super::{Desk, unreadable};
 use crate::look::Look;
@@ -29,19 +30,26 @@ struct Check {
     hint: Option<String>,
 }
 
-pub(super) async fn answer(desk: &Desk, payload: &Value) -> Result<Value> {
-    let Question { pipeline, target } = Question::deserialize(payload).map_err(|error| unreadable(&error))?;
+pub(super) async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
+    let Question { pipeline, target } =
+        Question::deserialize(&taken.payload).map_err(|error| unreadable(&error))?;
     let mut checks = Vec::new();
-    if let Err(error) = inspect(desk, &pipeline, target, &mut checks).await {
+    if let Err(error) = inspect(desk, taken, &pipeline, target, &mut checks).await {
         checks.push(Check::of(&error));
     }
     serde_json::to_value(Answer { checks }).map_err(|error| unreadable(&error))
 }
 
 /// What was found before an error stays found.
-async fn inspect(desk: &Desk, pipeline: &Pipeline, target: Target, checks: &mut Vec<Check>) -> Result<()> {
+async fn inspect(
+    desk: &Desk,
+    taken: &TakenRequest,
+    pipeline: &Pipeline,
+    target: Target,
+    checks: &mut Vec<Check>,
+) -> Result<()> {
     let connections = desk.settings.connections.afresh();
-    let mut look = Look::at(pipeline, target, &desk.view(&connections)).await?;
+    let mut look = Look::at(pipeline, target, &desk.view(&connections, taken.installation)).await?;
     checks.push(match &look.schema {
         Some(schema) => takes(look.kind(), look.definition(schema), pipeline).await?,
         None => Check::new(

@@ -35,18 +35,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Desk {
     settings: Arc<RunnerSettings>,
     store: Store,
-    installation: Uuid,
 }
 
 impl Desk {
     /// What a look at a pipeline and its target needs to know.
-    fn view<'a>(&'a self, connections: &'a Connections) -> View<'a> {
+    fn view<'a>(&'a self, connections: &'a Connections, installation: Uuid) -> View<'a> {
         View {
             connections,
             allowed_targets: &self.settings.allowed_targets,
+            sources: &self.settings.sources,
             sinks: &self.settings.sinks,
             max_batch_bytes: self.settings.max_batch_bytes,
-            installation: self.installation,
+            installation,
             python: self.settings.python.as_ref(),
         }
     }
@@ -59,8 +59,8 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn new(settings: Arc<RunnerSettings>, store: Store, installation: Uuid) -> Self {
-        Self { desk: Desk { settings, store, installation }, open: JoinSet::new() }
+    pub(crate) fn new(settings: Arc<RunnerSettings>, store: Store) -> Self {
+        Self { desk: Desk { settings, store }, open: JoinSet::new() }
     }
 
     /// Takes what waits, as far as there is room.
@@ -115,11 +115,11 @@ async fn put_off(desk: &Desk, taken: &TakenRequest, error: &Error) {
 
 async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
     match taken.kind.as_str() {
-        "inspect" => inspect::answer(desk, &taken.payload).await,
-        "row" => row::answer(desk, &taken.payload).await,
-        "standing" => standing::answer(desk, &taken.payload).await,
+        "inspect" => inspect::answer(desk, taken).await,
+        "row" => row::answer(desk, taken).await,
+        "standing" => standing::answer(desk, taken).await,
         "test_connection" => test_connection::answer(desk, &taken.payload).await,
-        "forget" => forget::answer(desk, &taken.payload).await,
+        "forget" => forget::answer(desk, taken).await,
         kind => Err(Error::fix("request.unknown", format!("this runner knows no request {kind:?}"))
             .hint("the API may be of a newer release than the runner")),
     }

@@ -5,10 +5,9 @@ use std::collections::HashSet;
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use uuid::Uuid;
 use vitrina_connectors::reconcile::{self, Looked, LookedColumn, Office, Order};
 use vitrina_core::{Checkpoint, Level, Pipeline, PipelineId, ReconcileProgress, Result, Target};
-use vitrina_store::Store;
+use vitrina_store::{Store, TakenRequest};
 
 use super::{Desk, unreadable};
 
@@ -20,13 +19,14 @@ struct Question {
     key: Value,
 }
 
-pub(super) async fn answer(desk: &Desk, payload: &Value) -> Result<Value> {
+pub(super) async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
     let Question { pipeline, target, key } =
-        Question::deserialize(payload).map_err(|error| unreadable(&error))?;
+        Question::deserialize(&taken.payload).map_err(|error| unreadable(&error))?;
     let settings = &desk.settings;
     let connections = settings.connections.afresh();
     let order = Order {
-        id: Uuid::now_v7(),
+        id: taken.id,
+        owner: taken.owner,
         pipeline: &pipeline,
         target: &target,
         level: Level::Rows,
@@ -36,8 +36,9 @@ pub(super) async fn answer(desk: &Desk, payload: &Value) -> Result<Value> {
         keys: Some(std::slice::from_ref(&key)),
         connections: &connections,
         allowed_targets: &settings.allowed_targets,
+        sources: &settings.sources,
         sinks: &settings.sinks,
-        installation: desk.installation,
+        installation: taken.installation,
         max_batch_bytes: settings.max_batch_bytes,
         changelog_max_age: settings.changelog_max_age.as_secs().try_into().unwrap_or(i64::MAX),
         python: settings.python.as_ref(),

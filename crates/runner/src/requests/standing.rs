@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use vitrina_connectors::sinks::{Definition, Standing, StandingField};
 use vitrina_core::{Pipeline, Result, Target, TargetName, is_allowed_target};
+use vitrina_store::TakenRequest;
 
 use super::{Desk, unreadable};
 use crate::look::Look;
@@ -16,24 +17,32 @@ struct Question {
     pipeline: Option<Pipeline>,
 }
 
-pub(super) async fn answer(desk: &Desk, payload: &Value) -> Result<Value> {
-    let Question { target, pipeline } = Question::deserialize(payload).map_err(|error| unreadable(&error))?;
+pub(super) async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
+    let Question { target, pipeline } =
+        Question::deserialize(&taken.payload).map_err(|error| unreadable(&error))?;
     let connections = desk.settings.connections.afresh();
     let name: TargetName = is_allowed_target(&target.name, &desk.settings.allowed_targets)?;
     let schema = match &pipeline {
-        Some(pipeline) => columns(desk, pipeline, target.clone()).await?,
+        Some(pipeline) => columns(desk, taken, pipeline, target.clone()).await?,
         None => None,
     };
     let known = schema.unwrap_or_else(Schema::empty);
-    let definition = Definition { name: &name, target: &target, schema: &known, connections: &connections };
+    let pipeline = pipeline.as_ref();
+    let definition =
+        Definition { name: &name, target: &target, schema: &known, pipeline, connections: &connections };
     let standing = desk.settings.sinks.of(&name)?.standing(&definition).await?;
     Ok(told(&standing, !known.fields().is_empty(), &desk.settings.name))
 }
 
 /// Of the rows as they come to the target, where that can be told before they do.
-async fn columns(desk: &Desk, pipeline: &Pipeline, target: Target) -> Result<Option<Schema>> {
+async fn columns(
+    desk: &Desk,
+    taken: &TakenRequest,
+    pipeline: &Pipeline,
+    target: Target,
+) -> Result<Option<Schema>> {
     let connections = desk.settings.connections.afresh();
-    let look = Look::at(pipeline, target, &desk.view(&connections)).await?;
+    let look = Look::at(pipeline, target, &desk.view(&connections, taken.installation)).await?;
     Ok(look.schema.as_deref().cloned())
 }
 

@@ -113,3 +113,29 @@ async fn an_end_that_is_no_value_of_the_cursor_is_told() {
     }
     assert_eq!(stage.succeed(id).await.rows_read, 0, "and the pipeline goes on");
 }
+
+#[rstest]
+#[case::numbers("int", json!([["1"], ["2"], ["01"], [" 2"], ["6"], [2]]))]
+#[case::exact_numbers("numeric", json!([["1"], ["2"], ["1.0"], ["2.00"], ["6"], ["2"]]))]
+#[tokio::test]
+async fn a_key_that_is_named_twice_is_read_once_and_not_deleted(
+    #[case] key_type: &str,
+    #[case] keys: serde_json::Value,
+) {
+    let stage = Stage::with_films(6).await;
+    stage
+        .db
+        .execute(&format!(
+            "alter table content.film alter id type {key_type}; alter table analytics.film alter id type {key_type}"
+        ))
+        .await;
+    let id = stage.pipeline(json!({"batch_size": 2, "delete_limit": 1.0})).await;
+    stage.succeed(id).await;
+    stage.db.execute("update content.film set title = 'New'; delete from content.film where id = 6").await;
+    let run = stage.request_keys(id, keys).await;
+    stage.runner().work_off().await.unwrap();
+    let run = stage.run_record(run).await;
+    assert_eq!((run.status, run.rows_deleted), (RunStatus::Success, 1), "{:?}", run.error);
+    assert_eq!(stage.count("analytics.film where title = 'New'").await, 2);
+    assert_eq!(stage.count("analytics.film").await, 5);
+}

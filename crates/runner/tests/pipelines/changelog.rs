@@ -8,7 +8,7 @@ use vitrina_testbed::Database;
 use crate::stage::{Stage, until};
 
 /// The statements that `vitrina changelog install` prints, applied.
-async fn install(stage: &Stage, table: &str, key: &[&str]) -> Logged {
+pub(crate) async fn install(stage: &Stage, table: &str, key: &[&str]) -> Logged {
     let desk = desk(stage).await;
     let key: Vec<String> = key.iter().map(|&name| name.to_owned()).collect();
     let logged = desk.logged(table, &key).await.unwrap();
@@ -189,11 +189,11 @@ async fn what_the_log_cannot_vouch_for_is_loaded_anew() {
          do $$ declare t record; begin for t in select tgname, pg_get_triggerdef(oid) as def from pg_trigger where tgrelid = 'content.film'::regclass and tgname like 'vitrina%insert' loop
             execute 'drop trigger ' || t.tgname || ' on content.film'; execute t.def; end loop; end $$",
         "alter table content.film disable trigger user; delete from content.film where id = 2; alter table content.film enable trigger user",
-        "update vitrina.change_consumers set dropped = true",
-        "delete from vitrina.change_consumers",
-        "update vitrina.change_consumers set receipt = 0",
-        "update vitrina.change_pruned set below = pg_snapshot_xmax(pg_current_snapshot())",
-        "update vitrina.change_pruned set below = '99999999999'",
+        "update vitrina_log.change_consumers set dropped = true",
+        "delete from vitrina_log.change_consumers",
+        "update vitrina_log.change_consumers set receipt = 0",
+        "update vitrina_log.change_pruned set below = pg_snapshot_xmax(pg_current_snapshot())",
+        "update vitrina_log.change_pruned set below = '99999999999'",
         "update etl.etl_state set checkpoint = jsonb_set(checkpoint, '{position,done,server}', '\"another/1\"')",
         "update etl.etl_state set checkpoint = jsonb_set(checkpoint, '{position,done,snapshot}', '\"999999999:999999999:\"')",
     ] {
@@ -255,28 +255,45 @@ async fn partitions_are_logged_themselves_and_a_new_one_is_not_trusted_before_it
 }
 
 /// Pruning and followers were last heard of long enough ago to be heard of again.
-const AGED: &str = "update vitrina.change_pruned set pruned_at = now() - interval '1 hour';
-    update vitrina.change_consumers set updated_at = now() - interval '10 minutes'";
+const AGED: &str = "update vitrina_log.change_pruned set pruned_at = now() - interval '1 hour';
+    update vitrina_log.change_consumers set updated_at = now() - interval '10 minutes'";
 
 #[tokio::test]
 async fn the_log_is_pruned_behind_its_slowest_follower() {
     let (stage, id) = with_log(20).await;
     stage.db.execute("update content.film set title = 'new'").await;
     // A transaction of another test on the same server would hold the window's end back, and the pruning with it.
-    let behind_all = "select not exists (select from vitrina.change_log where xid >= pg_snapshot_xmin(pg_current_snapshot()))";
+    let behind_all = "select not exists (select from vitrina_log.change_log where xid >= pg_snapshot_xmin(pg_current_snapshot()))";
     until(|| stage.db.value::<bool>(behind_all)).await;
     stage.succeed(id).await;
     stage.db.execute(AGED).await;
-    assert!(stage.count("vitrina.change_log").await >= 20);
+    assert!(stage.count("vitrina_log.change_log").await >= 20);
     stage.db.execute("update content.film set title = 'newer' where id = 1").await;
     stage.succeed(id).await;
-    assert_eq!(stage.count("vitrina.change_log").await, 1, "the last window may be read again");
-    stage.db.execute("insert into vitrina.change_consumers (installation, pipeline, snapshot) values (gen_random_uuid(), gen_random_uuid(), '1:1:')").await;
+    assert_eq!(stage.count("vitrina_log.change_log").await, 1, "the last window may be read again");
+    stage.db.execute("insert into vitrina_log.change_consumers (installation, pipeline, snapshot) values (gen_random_uuid(), gen_random_uuid(), '1:1:')").await;
     stage.db.execute("update content.film set title = 'newest'").await;
     stage.succeed(id).await;
     stage.db.execute(AGED).await;
     stage.succeed(id).await;
-    assert!(stage.count("vitrina.change_log").await > 20, "someone has not read them yet");
+    assert!(stage.count("vitrina_log.change_log").await > 20, "someone has not read them yet");
+}
+
+#[tokio::test]
+async fn changes_that_a_copy_of_the_meta_store_has_read_are_not_lost_to_the_original() {
+    let (mut stage, id) = with_log(20).await;
+    let copy = stage.copy().await;
+    let mut settings = copy.settings("copied");
+    settings.connections.0.get_mut("content").unwrap().url = stage.db.url().into();
+    for title in ["First", "Second", "Third"] {
+        stage.db.execute(&format!("update content.film set title = '{title}' where id < 5; {AGED}")).await;
+        stage.outlasts_others().await;
+        copy.request(id).await;
+        copy.work_off(settings.clone()).await;
+    }
+    assert_eq!(stage.count("vitrina_log.change_log").await, 4, "the copy has had the others pruned");
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
 }
 
 /// The status of what was asked of the two ends of a deleted pipeline.
@@ -317,21 +334,22 @@ async fn as_reader(stage: &Stage) -> vitrina_runner::RunnerSettings {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_does_not_wait_for_a_deleted_pipeline() {
     let (stage, id) = with_log(20).await;
-    let stays = stage.pipeline(followed(&json!({"name": "stays"}))).await;
+    stage.db.execute("create table analytics.stays (like analytics.film including all)").await;
+    let stays = stage.pipeline(followed(&json!({"name": "stays", "target_table": "analytics.stays"}))).await;
     stage.succeed(stays).await;
     stage.delete(id).await;
     let (runner, stop) = stage.start(as_reader(&stage).await);
     until(async || forgetting(&stage, "source").await == "DONE").await;
-    let followers = stage.db.texts("select pipeline::text from vitrina.change_consumers").await;
+    let followers = stage.db.texts("select pipeline::text from vitrina_log.change_consumers").await;
     assert_eq!(followers, [[Some(stays.to_string())]]);
     stop.cancel();
     runner.join_all().await;
     stage.db.execute("update content.film set title = 'new'").await;
-    stage.succeed_alone(stays).await;
+    stage.succeed(stays).await;
     stage.db.execute(AGED).await;
     stage.db.execute("update content.film set title = 'newer' where id = 1").await;
-    stage.succeed_alone(stays).await;
-    assert_eq!(stage.count("vitrina.change_log").await, 1, "nobody else has to read the others");
+    stage.succeed(stays).await;
+    assert_eq!(stage.count("vitrina_log.change_log").await, 1, "nobody else has to read the others");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -345,28 +363,28 @@ async fn a_source_that_is_away_is_told_later_that_a_pipeline_is_gone_and_keeps_n
     is_put_off(&stage).await;
     stop.cancel();
     away.join_all().await;
-    assert_eq!(stage.count("vitrina.change_consumers").await, 1);
+    assert_eq!(stage.count("vitrina_log.change_consumers").await, 1);
     let_it_be_tried_again(&stage).await;
     let (_back, _stop) = stage.start_runner("r2");
     until(async || forgetting(&stage, "source").await == "DONE").await;
-    assert_eq!(stage.count("vitrina.change_consumers").await, 0);
+    assert_eq!(stage.count("vitrina_log.change_consumers").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_of_an_older_release_is_followed_as_it_is_and_completed_by_its_next_installation() {
     let (stage, id) = with_log(3).await;
-    stage.db.execute("drop function vitrina.forget_changes").await;
+    stage.db.execute("drop function vitrina_log.forget_changes").await;
     stage.db.execute("update content.film set title = 'new'").await;
     assert_eq!(stage.succeed(id).await.rows_read, 3);
     stage.delete(id).await;
     let (_runner, _stop) = stage.start_runner("r1");
     is_put_off(&stage).await;
-    assert_eq!(stage.count("vitrina.change_consumers").await, 1);
+    assert_eq!(stage.count("vitrina_log.change_consumers").await, 1);
     install(&stage, "content.film", &["id"]).await;
     let_it_be_tried_again(&stage).await;
     let (_next, _stop) = stage.start_runner("r2");
     until(async || forgetting(&stage, "source").await == "DONE").await;
-    assert_eq!(stage.count("vitrina.change_consumers").await, 0);
+    assert_eq!(stage.count("vitrina_log.change_consumers").await, 0);
 }
 
 #[tokio::test]
@@ -375,7 +393,7 @@ async fn without_a_log_the_run_says_what_to_apply() {
     let id = stage.pipeline(followed(&json!({}))).await;
     assert_eq!(stage.fail(id).await.0, "changelog.not_installed");
     install(&stage, "content.film", &["id"]).await;
-    stage.db.execute("update etl.etl_pipelines set source_query = 'select max(id) as id, title, max(rating) as rating, max(modified) as modified from content.film group by title'").await;
+    stage.db.execute("update etl.etl_pipelines set source_query = 'select max(id) as id, title, max(rating)::numeric(3,1) as rating, max(modified) as modified from content.film group by title'").await;
     let (code, message) = stage.fail(id).await;
     assert_eq!(code, "changelog.no_table");
     assert!(message.contains("id is not a plain column"), "{message}");
@@ -426,7 +444,8 @@ async fn a_subscribed_table_logs_what_replication_brings() {
     films(3).await;
     publisher.execute("delete from content.film where id = 2").await;
     films(2).await;
-    let logged = "select string_agg(key::text || op::text, ' ' order by xid, key) from vitrina.change_log";
+    let logged =
+        "select string_agg(key::text || op::text, ' ' order by xid, key) from vitrina_log.change_log";
     let logged: String = source.value(logged).await;
     assert_eq!(logged, r#"["1"]U ["2"]I ["3"]I ["2"]D"#);
     source.execute("drop subscription films").await;

@@ -20,6 +20,7 @@ async fn with_query(stage: &Stage, query: &str) -> vitrina_core::PipelineId {
 async fn with_new_films(films: i32) -> Stage {
     let stage = Stage::with_films(films).await;
     stage.db.execute("update content.film set modified = now()").await;
+    stage.outlasts_others().await;
     stage
 }
 
@@ -30,13 +31,13 @@ async fn an_idle_pass_stores_nothing_and_reads_no_row_of_its_window_again(
 ) {
     let stage = with_new_films(50).await;
     let id = stage.incremental_of(query, 20).await;
-    assert_eq!(stage.succeed_alone(id).await.rows_read, 50);
+    assert_eq!(stage.succeed(id).await.rows_read, 50);
     let checkpoint = stage.checkpoint().await;
-    let idle = stage.succeed_alone(id).await;
+    let idle = stage.succeed(id).await;
     assert_eq!((idle.rows_read, idle.batches), (0, 0));
     assert_eq!(stage.checkpoint().await, checkpoint);
     stage.db.execute("update content.film set title = 'New', modified = now() where id = 7").await;
-    assert_eq!(stage.succeed_alone(id).await.rows_read, 1);
+    assert_eq!(stage.succeed(id).await.rows_read, 1);
     assert_eq!(stage.differences().await, 0);
 }
 
@@ -68,10 +69,10 @@ async fn a_late_window_that_its_rows_have_left_is_looked_at_by_its_index(
     stage.db.execute("update content.film set title = repeat('wide ', 100)").await;
     let id = stage.incremental_of(query, 1000).await;
     touch("2026-06-01").await;
-    stage.succeed_alone(id).await;
+    stage.succeed(id).await;
     touch("2026-06-02").await;
     let before = whole_scans().await;
-    assert_eq!(stage.succeed_alone(id).await.rows_read, 2000);
+    assert_eq!(stage.succeed(id).await.rows_read, 2000);
     assert_eq!(whole_scans().await, before, "the whole table was read");
 }
 
@@ -80,9 +81,9 @@ async fn a_row_that_leaves_the_query_is_deleted_when_its_change_is_met() {
     let stage = with_new_films(50).await;
     stage.db.execute("alter table content.film add hidden boolean not null default false").await;
     let id = with_query(&stage, &format!("{QUERY} where not hidden")).await;
-    stage.succeed_alone(id).await;
+    stage.succeed(id).await;
     stage.db.execute("update content.film set hidden = true, modified = now() where id in (3, 4)").await;
-    let run = stage.succeed_alone(id).await;
+    let run = stage.succeed(id).await;
     assert_eq!((run.rows_read, run.rows_deleted), (0, 2));
     assert_eq!(stage.count("analytics.film").await, 48);
 }
@@ -157,7 +158,7 @@ async fn what_comes_late_and_what_is_new_is_read_once_each(#[values(QUERY, FILTE
         .execute("update content.film set title = 'new', modified = clock_timestamp() where id > 60")
         .await;
     // Film 31 was written while the late transaction was open: nobody can tell that it was met.
-    assert_eq!(stage.succeed_alone(id).await.rows_read, 30 + 40 + 1);
+    assert_eq!(stage.succeed(id).await.rows_read, 30 + 40 + 1);
     assert_eq!(stage.differences().await, 0);
 }
 
@@ -276,14 +277,14 @@ async fn changes_of_watched_tables_recompute_the_rows_that_depend_on_them() {
     ]));
     let query = config["source_query"].as_str().unwrap().to_owned();
     let id = stage.pipeline(config).await;
-    assert_eq!(stage.succeed_alone(id).await.rows_read, 40);
+    assert_eq!(stage.succeed(id).await.rows_read, 40);
     stage.db.execute("update content.rating set score = 9, modified = now() where film_id in (3, 4); insert into content.rating values (5, 9, 1)").await;
-    let run = stage.succeed_alone(id).await;
+    let run = stage.succeed(id).await;
     assert_eq!((run.rows_read, stale(&stage, &query).await), (3, 0), "each film once");
     stage.db.execute("update content.actor set name = 'Changed', modified = now() where id = 2").await;
-    let run = stage.succeed_alone(id).await;
+    let run = stage.succeed(id).await;
     assert_eq!((run.rows_read, run.rows_written, stale(&stage, &query).await), (8, 8, 0));
-    let idle = stage.succeed_alone(id).await;
+    let idle = stage.succeed(id).await;
     assert_eq!((idle.rows_read, idle.batches), (0, 0));
 }
 

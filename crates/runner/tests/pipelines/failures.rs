@@ -77,7 +77,7 @@ async fn a_target_that_cannot_be_written_fails_the_run(#[case] changes: Value, #
 #[rstest]
 #[case::a_cast(
     "",
-    "select id, title, title::int::text as rating from content.film",
+    "select id, title, title::int::numeric(3,1) as rating from content.film",
     "source.refused",
     "invalid input syntax for type integer"
 )]
@@ -145,10 +145,12 @@ const TELLTALE: &str = "create function analytics.tell() returns trigger languag
 #[tokio::test]
 async fn one_pipelines_failure_leaves_its_neighbours_alone() {
     let stage = Stage::with_films(50).await;
+    stage.db.execute("create table analytics.bad (like analytics.film including all)").await;
     let good = stage.full(10).await;
     let bad = stage
         .pipeline(
-            json!({"name": "bad", "source_query": "select 1 / (id - 40) as id, title from content.film"}),
+            json!({"name": "bad", "source_query": "select 1 / (id - 40) as id, title from content.film",
+                   "target_table": "analytics.bad"}),
         )
         .await;
     let (good_run, bad_run) = (stage.request(good).await, stage.request(bad).await);

@@ -7,7 +7,7 @@ use vitrina_core::{Event, RunStatus, Status};
 use crate::stage::{QUERY, Stage, until};
 
 /// Pauses a load behind its first batch: the runner waits for a row of the first batch, and is told meanwhile.
-async fn pause_behind_the_first_batch(stage: &Stage, id: vitrina_core::PipelineId) {
+pub(crate) async fn pause_behind_the_first_batch(stage: &Stage, id: vitrina_core::PipelineId) {
     let (mut runner, shutdown) = stage.start_runner("pausing");
     let gate = stage.db.client().await;
     gate.batch_execute("begin; lock table content.film in access exclusive mode").await.unwrap();
@@ -243,6 +243,7 @@ async fn rows_of_a_megabyte_and_of_a_few_bytes_travel_in_one_table() {
         assert_eq!((run.status, run.rows_read), (RunStatus::Success, 200), "{:?}", run.error);
         assert!((3..=5).contains(&run.batches), "{} batches", run.batches);
         assert_eq!(stage.differences().await, 0);
+        stage.delete(id).await;
     }
 }
 

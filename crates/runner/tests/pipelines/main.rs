@@ -1,12 +1,16 @@
 //! Pipelines executed by a real runner on a real Postgres, from request to checkpoint.
 #![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
 
+mod array_keys;
 mod backfills;
 mod changelog;
+mod changelog_owner;
 mod compared;
-mod contract;
+mod copies;
 mod cursors;
 mod decisions;
+mod delete_limits;
+mod exact_values;
 mod failures;
 mod full;
 mod functions;
@@ -15,17 +19,22 @@ mod interruptions;
 mod loads;
 mod marts;
 mod metrics;
+mod owners;
+mod pipelined;
 mod python;
 mod reconcile;
+mod refused_rows;
 mod rejects;
 mod remote;
 mod requests;
+mod resumed_loads;
+mod rewrites;
 mod rows;
 mod run_log;
 mod runners;
+mod shared_marts;
 mod sources;
 mod stage;
 mod standby;
 mod storm;
-mod toy;
 mod watermark;

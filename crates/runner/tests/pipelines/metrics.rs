@@ -22,7 +22,9 @@ async fn runs_batches_rows_and_bytes_are_counted_by_pipeline_and_never_by_run() 
     let stage = Stage::with_films(25).await;
     let good = stage.pipeline(serde_json::json!({"name": "counted", "batch_size": 10})).await;
     let run = stage.succeed(good).await;
-    let bad = stage.pipeline(serde_json::json!({"name": "counted_bad", "source_query": "select id, title, 1 as extra from content.film"}));
+    stage.db.execute("create table analytics.bad (like analytics.film including all)").await;
+    let bad = stage.pipeline(serde_json::json!({"name": "counted_bad", "source_query": "select id, title, 1 as extra from content.film",
+        "target_table": "analytics.bad"}));
     let failed = stage.run(bad.await).await;
 
     let of = r#"pipeline="counted""#;

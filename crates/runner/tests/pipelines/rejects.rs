@@ -128,8 +128,7 @@ async fn a_row_without_a_key_is_a_reject(#[case] read: &str) {
 #[tokio::test]
 async fn a_key_that_comes_twice_without_an_order_is_a_reject(#[case] batch_size: i32) {
     let stage = Stage::with_films(20).await;
-    let query =
-        "select id, title, rating, modified from content.film union all select 5, 'again', null, null";
+    let query = "select id, title, rating, modified from content.film union all select 5, 'again', null::numeric(3,1), null";
     let id =
         stage.pipeline(json!({"source_query": query, "batch_size": batch_size, "reject_limit": 1})).await;
     let run = stage.succeed(id).await;
@@ -145,8 +144,8 @@ async fn a_key_that_comes_twice_without_an_order_is_a_reject(#[case] batch_size:
 async fn of_rows_with_one_key_the_last_by_the_cursor_counts() {
     let stage = Stage::with_films(20).await;
     let query =
-        "select id, title, rating, modified from content.film union all select 5, 'newer', null, now()
-                 union all select 9, 'older', null, '2000-01-01'";
+        "select id, title, rating, modified from content.film union all select 5, 'newer', null::numeric(3,1), now()
+                 union all select 9, 'older', null::numeric(3,1), '2000-01-01'";
     for batch_size in [3, 100] {
         let id = stage
             .pipeline(
@@ -160,6 +159,7 @@ async fn of_rows_with_one_key_the_last_by_the_cursor_counts() {
         stage.request_keys(id, json!([["1"], ["5"], ["9"]])).await;
         stage.runner().work_off().await.unwrap();
         assert_eq!(titles(&stage).await, "newer, Film 9", "read again by their keys");
+        stage.delete(id).await;
     }
 }
 
@@ -179,6 +179,7 @@ async fn of_rows_with_one_key_the_newest_counts_though_the_query_does_not_return
         stage.succeed(id).await;
         assert_eq!(titles(&stage).await, "new, one", "{mode}");
         stage.db.execute("delete from analytics.film").await;
+        stage.delete(id).await;
     }
 }
 
@@ -192,9 +193,9 @@ async fn keys_that_are_equal_only_to_the_mart_are_rejects_too() {
     stage
         .db
         .execute(
-            "create schema content; create schema analytics;
-             create table content.price (k numeric primary key, v int); insert into content.price values (1.001, 1), (1.004, 2), (2.5, 3);
-             create table analytics.price (k numeric(10,2) primary key, v int); insert into analytics.price values (1.00, 1)",
+            "create extension citext; create schema content; create schema analytics;
+             create table content.price (k text primary key, v int); insert into content.price values ('eur', 1), ('Eur', 2), ('usd', 3);
+             create table analytics.price (k public.citext primary key, v int); insert into analytics.price values ('EUR', 1)",
         )
         .await;
     for batch_size in [1, 100] {
@@ -206,6 +207,7 @@ async fn keys_that_are_equal_only_to_the_mart_are_rejects_too() {
         assert_eq!(stage.count("analytics.price").await, 2, "{run:?}");
         assert!(stage.rejects().await.iter().all(|(code, _)| code == "row.duplicate_key"));
         assert!(!stage.rejects().await.is_empty());
+        stage.delete(id).await;
     }
 }
 
@@ -274,6 +276,7 @@ async fn many_rows_of_one_refused_key_hide_no_other_row() {
         let run = stage.succeed(id).await;
         assert_eq!((run.rows_read, run.rows_rejected), (300, 1));
         assert_eq!(stage.count("analytics.film").await, 150);
+        stage.delete(id).await;
     }
 }
 
@@ -292,7 +295,7 @@ async fn rows_that_cannot_be_used_are_no_rows_where_a_mart_might_be_emptied() {
     let stage = Stage::with_films(10).await;
     let id = stage.pipeline(json!({"delete_limit": 1, "reject_limit": 1})).await;
     stage.succeed(id).await;
-    stage.db.execute("update etl.etl_pipelines set source_query = 'select max(id) as id, max(title) as title, max(rating) as rating, max(modified) as modified from content.film where id < 0'").await;
+    stage.db.execute("update etl.etl_pipelines set source_query = 'select max(id) as id, max(title) as title, max(rating)::numeric(3,1) as rating, max(modified) as modified from content.film where id < 0'").await;
     assert_eq!(stage.fail(id).await.0, "sink.source_empty");
     assert_eq!(stage.count("analytics.film").await, 10);
 }
@@ -381,6 +384,7 @@ async fn whatever_refuses_a_row_refuses_no_other(#[case] rule: &str) {
         assert_eq!((run.rows_read, run.rows_rejected), (30, 1), "{name}");
         assert_eq!(stage.count("analytics.film").await, 29, "{name}");
         stage.db.execute("truncate analytics.film").await;
+        stage.delete(id).await;
     }
 }
 
@@ -402,6 +406,7 @@ async fn what_has_vanished_makes_room_for_what_comes() {
         let run = stage.succeed(id).await;
         assert_eq!((run.rows_written, run.rows_deleted, run.rows_rejected), (1, 1, 0));
         assert_eq!(stage.differences().await, 0);
+        stage.delete(id).await;
     }
 }
 

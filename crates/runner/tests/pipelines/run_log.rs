@@ -74,7 +74,7 @@ async fn a_run_leaves_its_start_its_batches_and_its_end_in_its_log() {
 async fn a_failed_run_says_why_in_its_log_without_values_of_rows() {
     let stage = Stage::with_films(5).await;
     stage.db.execute("update content.film set title = '4111-1111-secret'").await;
-    let query = "select id, title, title::int::text as rating from content.film";
+    let query = "select id, title, title::int::numeric(3,1) as rating from content.film";
     let id = stage.pipeline(serde_json::json!({"source_query": query})).await;
     let lines = run(&stage, id).await;
     let failed = one(&lines, "the run failed");

@@ -57,12 +57,11 @@ async fn is_up_to_date(stage: &Stage) {
 async fn a_pipeline_that_may_kill_runners_gets_no_neighbours() {
     let stage = Stage::with_films(10).await;
     let (suspect, other) = (stage.full(10).await, genres(&stage).await);
-    let gate = stage.db.client().await;
-    gate.batch_execute("begin; lock table content.film in access exclusive mode").await.unwrap();
+    let gate = stage.block_mart().await;
     stage.request(suspect).await;
     stage.db.execute("update etl.etl_pipelines set stalls = 2 where name = 'film'").await;
     let (_runner, _shutdown) = stage.start_runner("wary");
-    stage.someone_waits_for("content.film").await;
+    stage.someone_waits_for_the_mart().await;
     stage.request(other).await;
     is_up_to_date(&stage).await;
     assert_eq!(stage.status(other).await, Status::RunRequested);
@@ -76,10 +75,10 @@ async fn room_for_a_suspect_does_not_hold_up_others_for_long() {
     let stage = Stage::with_films(10).await;
     let (suspect, long) = (stage.full(10).await, genres(&stage).await);
     let gate = stage.db.client().await;
-    gate.batch_execute("begin; lock table content.genre in access exclusive mode").await.unwrap();
+    gate.batch_execute("begin; lock table analytics.genre in share mode").await.unwrap();
     let (_runner, _shutdown) = stage.start(restless(&stage, "fair"));
     stage.request(long).await;
-    stage.someone_waits_for("content.genre").await;
+    stage.someone_waits_for("analytics.genre").await;
     // A request clears its stalls, and the runner may claim it at once: it is a suspect from the same moment on.
     stage
         .db
@@ -110,10 +109,9 @@ async fn a_long_pipeline_does_not_hold_up_others() {
     let stage = Stage::with_films(10).await;
     let (long, other) = (stage.full(10).await, genres(&stage).await);
     let (_runner, _shutdown) = stage.start_runner("busy");
-    let gate = stage.db.client().await;
-    gate.batch_execute("begin; lock table content.film in access exclusive mode").await.unwrap();
+    let _gate = stage.block_mart().await;
     stage.request(long).await;
-    stage.someone_waits_for("content.film").await;
+    stage.someone_waits_for_the_mart().await;
     let run = stage.request(other).await;
     stage.reaches(other, Status::Idle).await;
     assert_eq!(stage.run_record(run).await.status, RunStatus::Success);

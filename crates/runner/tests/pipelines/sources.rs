@@ -14,7 +14,7 @@ use crate::stage::{QUERY, Stage};
 async fn a_query_needs_no_order_and_may_aggregate_and_join() {
     let stage = Stage::with_films(40).await;
     let query = "with late as (select * from content.film where id > 10)
-                 select f.id, min(f.title) as title, max(l.rating) as rating, max(f.modified) as modified
+                 select f.id, min(f.title) as title, max(l.rating)::numeric(3,1) as rating, max(f.modified) as modified
                    from content.film f join late l on l.id >= f.id group by f.id -- no order";
     let id = stage.pipeline(json!({"source_query": query, "batch_size": 7})).await;
     assert_eq!(stage.succeed(id).await.rows_written, 40);

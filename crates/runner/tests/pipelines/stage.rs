@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use vitrina_connectors::{Connection, Connections, sinks};
+use vitrina_connectors::{Connection, Connections, sinks, sources};
 use vitrina_core::{
     AllowedTargets, CursorRange, Event, Mode, OnActive, PipelineId, RunId, RunStatus, Status,
 };
@@ -56,6 +56,13 @@ impl Stage {
     /// The server is shut down at once and started again.
     pub(crate) async fn crash(self) -> Self {
         Self { db: self.db.crash().await, store: self.store }
+    }
+
+    /// A copy of all of it, as somebody makes one for tests. Both know the same installation.
+    pub(crate) async fn copy(&mut self) -> Self {
+        let copy = Self::on(self.db.copy().await).await;
+        self.store = Store::connect(self.db.url(), "vitrina-test", 8).await.unwrap();
+        copy
     }
 
     async fn on(db: Database) -> Self {
@@ -120,9 +127,11 @@ impl Stage {
             max_batch_bytes: 16 << 20,
             source_patience: Duration::from_secs(60),
             changelog_max_age: Duration::from_secs(3600),
+            load_max_age: Duration::from_secs(3600),
             keep_history: Duration::from_secs(86_400),
             allowed_targets: AllowedTargets::default(),
             connections: Connections(BTreeMap::from([connection("content"), connection("marts")])),
+            sources: sources::Kinds::default(),
             sinks: sinks::Kinds::default(),
         }
     }
@@ -174,11 +183,20 @@ impl Stage {
     }
 
     pub(crate) async fn request(&self, id: PipelineId) -> RunId {
+        self.outlasts_others().await;
         self.store.request_run(id, OnActive::Join, &RunRequest::default()).await.unwrap().run.unwrap()
+    }
+
+    /// Continues what the last run left when it failed.
+    pub(crate) async fn request_resume(&self, id: PipelineId) -> RunId {
+        let request = RunRequest { resume: true, ..RunRequest::default() };
+        self.outlasts_others().await;
+        self.store.request_run(id, OnActive::Reject, &request).await.unwrap().run.unwrap()
     }
 
     pub(crate) async fn request_mode(&self, id: PipelineId, mode: Mode) -> RunId {
         let request = RunRequest { mode: Some(mode), ..RunRequest::default() };
+        self.outlasts_others().await;
         self.store.request_run(id, OnActive::Join, &request).await.unwrap().run.unwrap()
     }
 
@@ -212,13 +230,18 @@ impl Stage {
         run
     }
 
-    /// As `succeed`, when no transaction is open that is older than the last change: other tests share the server,
-    /// and a fence behind one of theirs rightly has rows read again.
-    pub(crate) async fn succeed_alone(&self, id: PipelineId) -> RunRecord {
+    /// Returns when no transaction is open that is older than what was written until now: other tests share the server,
+    /// and a fence behind one of theirs rightly has rows read again. A test that holds a transaction open itself means
+    /// it, and waits for nobody; two that do so in several databases do not wait for each other for ever.
+    pub(crate) async fn outlasts_others(&self) {
         let written: String = self.db.value("select pg_current_xact_id()::text").await;
-        let alone = format!("select pg_snapshot_xmin(pg_current_snapshot()) > '{written}'::xid8");
-        until(|| self.db.value::<bool>(&alone)).await;
-        self.succeed(id).await
+        let alone = format!(
+            "select pg_snapshot_xmin(pg_current_snapshot()) > '{written}'::xid8
+                 or exists (select from pg_stat_activity where datname = current_database() and state like 'idle in transaction%')
+                 or exists (select from pg_prepared_xacts where database = current_database())"
+        );
+        let asked = async { while !self.db.value::<bool>(&alone).await {} };
+        let _ = tokio::time::timeout(Duration::from_secs(20), asked).await;
     }
 
     /// Runs a pipeline that must fail; answers code and message.
@@ -302,5 +325,5 @@ pub(crate) async fn until<F: Future<Output = bool>>(mut question: impl FnMut() -
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), asked).await.expect("it never came true");
+    tokio::time::timeout(Duration::from_secs(90), asked).await.expect("it never came true");
 }

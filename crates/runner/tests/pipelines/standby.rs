@@ -63,6 +63,15 @@ impl Pair {
         until(async || self.standby.query_one(&shown, &[]).await.unwrap().get(0)).await;
     }
 
+    /// From now on the standby gets nothing of what the primary commits.
+    async fn cut_off(&self) {
+        self.catch_up().await;
+        self.standby.batch_execute("alter system set primary_conninfo = ''").await.unwrap();
+        self.standby.batch_execute("select pg_reload_conf()").await.unwrap();
+        let cut = "select not exists (select from pg_stat_wal_receiver)";
+        until(async || self.standby.query_one(cut, &[]).await.unwrap().get(0)).await;
+    }
+
     async fn promote(&self) {
         self.standby.query("select pg_promote()", &[]).await.unwrap();
         self.standby.batch_execute("checkpoint").await.unwrap();
@@ -104,6 +113,29 @@ async fn a_cursor_reads_from_a_hot_standby_and_goes_on_after_its_promotion(
         .unwrap();
     let run = pair.succeed(id, &pair.standby_url).await;
     assert_eq!((run.rows_read, run.rows_written), (30, 1), "another history: its whole window is read again");
+}
+
+/// What the primary committed last is lost: the target holds it, and the source does not.
+#[rstest]
+#[tokio::test]
+async fn a_cursor_loads_anew_when_a_standby_is_promoted_that_lacks_changes(
+    #[values(QUERY, FILTERED)] query: &str,
+    #[values(true, false)] with_checkpoint: bool,
+) {
+    let pair = Pair::with_films(30).await;
+    let id = pair.stage.incremental_of(query, 10).await;
+    pair.succeed(id, pair.primary.url()).await;
+    pair.cut_off().await;
+    pair.primary.execute("update content.film set title = 'lost', modified = now() where id in (4, 5); insert into content.film (id, title) values (31, 'lost')").await;
+    assert_eq!(pair.succeed(id, pair.primary.url()).await.rows_written, 3);
+    pair.standby.query("select pg_promote()", &[]).await.unwrap();
+    if with_checkpoint {
+        pair.standby.batch_execute("checkpoint").await.unwrap();
+    }
+    let run = pair.succeed(id, &pair.standby_url).await;
+    assert_eq!((run.rows_read, run.rows_written, run.rows_deleted), (30, 2, 1));
+    assert_eq!(pair.stage.count("analytics.film where title = 'lost'").await, 0);
+    assert_eq!(pair.succeed(id, &pair.standby_url).await.rows_written, 0);
 }
 
 #[tokio::test]

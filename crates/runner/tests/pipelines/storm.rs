@@ -1,10 +1,11 @@
 //! The specification of "never lose a change": twelve writers at once, runners that die, and four marts that must
 //! equal their recomputation. The same storm must find the faults that are put into the checkpoints by hand.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 use vitrina_connectors::sources::changelog::Desk;
 use vitrina_core::{OnActive, PipelineId};
@@ -23,11 +24,33 @@ const RATING: &str = "select * from (select film_id, sum(score) as score, count(
 
 const WRITERS: usize = 12;
 
+/// Not MVCC-safe: whoever has an older snapshot sees an empty table, once it has waited for its lock.
+const REWRITES: [&str; 5] = [
+    "begin; lock table content.film in access exclusive mode; create temp table kept on commit drop as table content.film;
+     truncate content.film; insert into content.film table kept; commit",
+    "alter table content.rating alter column score type int using score + 0",
+    "vacuum full content.actor",
+    "begin; lock table content.role in access exclusive mode; create temp table kept on commit drop as table content.role;
+     truncate content.role; insert into content.role table kept; commit",
+    "alter table content.film alter column title type text using title || ''",
+];
+/// Every truncated table is loaded anew by the change log, which would have nothing else to do.
+const LOGGED_REWRITES: [&str; 4] = [
+    "alter table content.rating alter column score type int using score + 0",
+    "vacuum full content.film",
+    "alter table content.film alter column title type text using title || ''",
+    "alter table content.role alter column actor_id type int using actor_id + 0",
+];
+
 struct Storm {
     stage: Stage,
     pipelines: Vec<PipelineId>,
     /// Clocks may be wrong, rows deleted and keys moved.
     any_clock: bool,
+    /// What one more writer does to whole tables.
+    rewrites: &'static [&'static str],
+    /// Another login at the source than the owner of its tables.
+    reader: Option<String>,
 }
 
 /// A fault that is put into the checkpoint after every run.
@@ -73,7 +96,7 @@ impl Storm {
     async fn begin(any_clock: bool) -> Self {
         let stage = Stage::empty().await;
         stage.db.execute(include_str!("storm.sql")).await;
-        Self { stage, pipelines: Vec::new(), any_clock }
+        Self { stage, pipelines: Vec::new(), any_clock, rewrites: &[], reader: None }
     }
 
     async fn add(&mut self, mart: &str, query: &str, capture: &Value, more: &Value) {
@@ -89,11 +112,28 @@ impl Storm {
     }
 
     fn settings(&self, name: &str) -> RunnerSettings {
-        RunnerSettings {
-            poll_interval: Duration::from_millis(50),
-            lease: Duration::from_secs(1),
-            ..self.stage.settings(name)
+        let mut settings = self.stage.settings(name);
+        if let Some(reader) = &self.reader {
+            settings.connections.0.get_mut("content").unwrap().url = reader.as_str().into();
         }
+        RunnerSettings { poll_interval: Duration::from_millis(50), lease: Duration::from_secs(1), ..settings }
+    }
+
+    /// Sources are read by a login that may read columns, and lock no table.
+    async fn by_columns(mut self) -> Self {
+        let reader = format!("reader_{}", self.stage.db.name());
+        let grants: String = [
+            ("film", "id, title, n, hidden, modified"),
+            ("actor", "id, name, modified"),
+            ("role", "id, film_id, actor_id, hidden, modified"),
+            ("rating", "id, film_id, score, hidden, modified"),
+        ]
+        .iter()
+        .map(|(table, columns)| format!("grant select ({columns}) on content.{table} to {reader}; "))
+        .collect();
+        self.stage.db.execute(&format!("create role {reader} login password 'read'; grant usage on schema content to {reader}; {grants}")).await;
+        self.reader = Some(self.stage.db.url_as(&reader, "read"));
+        self
     }
 
     async fn write(&self, seconds: f64) -> JoinSet<()> {
@@ -103,6 +143,8 @@ impl Storm {
             let call = format!("call storm.work({seconds}, {})", self.any_clock);
             writers.spawn(async move { client.batch_execute(&call).await.unwrap() });
         }
+        let (client, statements) = (self.stage.db.client().await, self.rewrites);
+        writers.spawn(async move { rewrite(&client, statements, Duration::from_secs_f64(seconds)).await });
         writers
     }
 
@@ -227,6 +269,21 @@ impl Storm {
     }
 }
 
+/// One statement after the other, each as soon as nobody else holds its table.
+async fn rewrite(client: &Client, statements: &[&str], time: Duration) {
+    client.batch_execute("set lock_timeout = '200ms'").await.unwrap();
+    let until = Instant::now() + time;
+    for statement in statements.iter().cycle() {
+        if Instant::now() > until {
+            return;
+        }
+        // A table that is in use is left for now.
+        if client.batch_execute(statement).await.is_err() {
+            client.batch_execute("rollback").await.unwrap();
+        }
+    }
+}
+
 /// Some of the tasks are still at work; none of those that ended has failed.
 fn any_left(tasks: &mut JoinSet<()>) -> bool {
     while let Some(ended) = tasks.try_join_next() {
@@ -237,7 +294,7 @@ fn any_left(tasks: &mut JoinSet<()>) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn by_the_change_log_nothing_is_missing_stale_or_a_ghost_whatever_the_clocks_say() {
-    let storm = Storm::by_changelog().await;
+    let storm = Storm { rewrites: &LOGGED_REWRITES, ..Storm::by_changelog().await };
     storm.pass(None).await;
     for _ in 0..2 {
         storm.round(2.0, None).await;
@@ -250,7 +307,7 @@ async fn by_the_change_log_nothing_is_missing_stale_or_a_ghost_whatever_the_cloc
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn by_cursors_nothing_is_missing_or_stale_while_transactions_are_shorter_than_the_window() {
-    let storm = Storm::by_cursor(15).await;
+    let storm = Storm { rewrites: &REWRITES, ..Storm::by_cursor(15).await };
     storm.pass(None).await;
     for _ in 0..2 {
         storm.round(2.0, None).await;
@@ -276,6 +333,15 @@ async fn sees(storm: Storm, sabotage: Sabotage) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_storm_sees_a_late_window_that_is_switched_off() {
     sees(Storm::by_cursor(0).await, None).await;
+}
+
+/// Where no table can be locked before a snapshot, what is locked later is compared with it: by these locks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_storm_sees_tables_that_were_rewritten_behind_a_snapshot() {
+    let storm = Storm { rewrites: &REWRITES, ..Storm::by_cursor(15).await.by_columns().await };
+    let unseen = "set allow_system_table_mods = on; create or replace view pg_catalog.pg_locks as select * from pg_lock_status() where false";
+    storm.stage.db.execute(unseen).await;
+    sees(storm, None).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

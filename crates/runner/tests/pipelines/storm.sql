@@ -53,11 +53,11 @@ declare
     until timestamptz := clock_timestamp() + seconds * interval '1 second';
 begin
     while clock_timestamp() < until loop
-        set local lock_timeout = '100ms';
         if random() < 0.3 then
             perform count(*) from content.film;
             perform pg_sleep(random() * 0.05);
         end if;
+        set local lock_timeout = '100ms';
         for act in 1 .. 1 + floor(random() * 4) loop
             begin
                 call storm.act(any_clock);

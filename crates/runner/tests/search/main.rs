@@ -12,13 +12,19 @@ mod stage;
 #[allow(dead_code)] // the verbs of marts
 mod functions;
 
+mod aliases;
+mod copies;
 mod documents;
 mod fences;
 mod heirs;
 mod inspections;
+mod isolated;
+mod keys;
+mod late;
 mod lines;
 mod loads;
 mod newer;
+mod ownership;
 mod python;
 mod reconciles;
 mod refusals;

@@ -224,7 +224,7 @@ async fn an_index_without_checksums_goes_on_without_and_is_compared_by_its_docum
 }
 
 #[tokio::test]
-async fn rows_that_the_index_has_refused_are_told_apart_from_those_that_differ() {
+async fn rows_that_the_index_has_refused_are_counted_apart_and_an_index_without_them_is_not_equal() {
     for server in SearchServer::both().await {
         let shelf = Shelf::bare(&server, 10).await;
         let properties = json!({"id": {"type": "integer"}, "title": {"type": "integer"},
@@ -239,11 +239,149 @@ async fn rows_that_the_index_has_refused_are_told_apart_from_those_that_differ()
         assert_eq!(shelf.succeed(id).await.rows_rejected, 1);
         for level in [Level::Hash, Level::Rows] {
             let compared = shelf.reconcile(id, level).await;
-            assert_eq!((compared.verdict(), compared.figures().rejected), (Verdict::Equal, 1), "{level}");
+            assert_eq!((compared.verdict(), compared.counts()), (Verdict::Differs, (0, 0, 0)), "{level}");
+            assert_eq!(compared.figures().rejected, 1);
         }
         shelf.damage("DELETE", "_doc/5", Value::Null).await;
         let compared = shelf.reconcile(id, Level::Rows).await;
         assert_eq!((compared.verdict(), compared.figures().rejected), (Verdict::Differs, 1));
         assert_eq!(compared.keys(DifferenceKind::Missing), ["5"]);
+    }
+}
+
+#[tokio::test]
+async fn a_second_copy_of_a_document_under_another_routing_differs() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::bare(&server, 30).await;
+        shelf.describe(json!({"settings": {"number_of_shards": 3}})).await;
+        let id = shelf.full(100).await;
+        shelf.succeed(id).await;
+        let document = shelf.server().document(&shelf.index, "7").await.unwrap()["_source"].clone();
+        let mut status = 409;
+        for routing in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+            if status == 409 {
+                let path = format!("{}/_create/7?refresh=true&routing={routing}", shelf.index);
+                status = shelf.server().call("PUT", &path, document.clone()).await.0;
+            }
+        }
+        assert_eq!(status, 201);
+        for level in [Level::Count, Level::Hash, Level::Rows] {
+            let compared = shelf.reconcile(id, level).await;
+            assert_eq!(compared.verdict(), Verdict::Differs, "{level}");
+        }
+        let compared = shelf.reconcile(id, Level::Rows).await;
+        assert_eq!(
+            (compared.counts(), compared.keys(DifferenceKind::Different)),
+            ((0, 0, 1), vec!["7".to_owned()])
+        );
+        let told = compared.differences[0].columns["_source"].target.as_deref().unwrap();
+        assert!(told.starts_with("2 documents have this id"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_value_of_another_json_type_differs_though_it_reads_the_same() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::new(&server, 30).await;
+        let id = shelf.full(100).await;
+        shelf.succeed(id).await;
+        shelf.damage("POST", "_update/21", json!({"doc": {"rating": "2.1"}})).await;
+        let compared = shelf.reconcile(id, Level::Rows).await;
+        assert_eq!(compared.counts(), (0, 0, 1));
+        let rating = &compared.differences[0].columns["rating"];
+        assert_eq!((rating.source.as_deref(), rating.target.as_deref()), (Some("2.1"), Some("\"2.1\"")));
+    }
+}
+
+/// A column of each type beside every other value of it, the one in the index and the other at the source.
+#[tokio::test]
+async fn of_every_type_in_documents_distinct_values_differ_and_all_others_are_equal() {
+    const TYPES: &[(&str, &[&str])] = &[
+        ("boolean", &["true", "false"]),
+        ("integer", &["0", "1", "-1"]),
+        ("bigint", &["0", "9007199254740992", "9007199254740993", "-9223372036854775808"]),
+        ("double precision", &["0", "-0", "1", "1.5"]),
+        ("numeric", &["0", "0.00", "1", "1.0", "-1", "10000"]),
+        ("text", &["", "a", "a ", "A", "1", "true", "null", "é", "e\u{301}"]),
+        ("char(3)", &["a", "a ", "b"]),
+        ("date", &["2000-01-01", "1970-01-01"]),
+        ("timestamptz", &["2000-01-01 00:00+00", "2000-01-01 02:00+02", "2000-01-01 00:00:00.000001+00"]),
+        ("interval", &["1 day", "1 mon"]),
+        ("uuid", &["00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000-000000000001"]),
+        ("bytea", &["", "\\x00"]),
+        ("integer[]", &["{}", "{NULL}", "{0}", "{0,0}"]),
+        ("text[]", &["{}", "{\"\"}", "{NULL}", "{\"NULL\"}"]),
+        (
+            "jsonb",
+            &[
+                "{}",
+                "[]",
+                "0",
+                "\"0\"",
+                "1",
+                "1.0",
+                "{\"a\": null}",
+                "{\"a\": 0, \"b\": 1.50}",
+                "{\"b\": 1.5, \"a\": 0}",
+            ],
+        ),
+    ];
+    let mut sql = "create table content.pairs (id int primary key); ".to_owned();
+    for (place, (name, _)) in TYPES.iter().enumerate() {
+        sql += &format!("alter table content.pairs add c{place} {name}, add d{place} {name};");
+    }
+    sql += "create table content.after (like content.pairs including all);";
+    for (place, (name, values)) in TYPES.iter().enumerate() {
+        let value = |(n, value): (usize, &&str)| format!(", ({n}, '{value}'::{name})");
+        let values: String = values.iter().enumerate().map(value).collect();
+        sql += &format!(
+            "with v (n, x) as (values (-1, null::{name}){values}),
+                  pairs as (select 1000 * {place} + row_number() over (order by a.n, b.n) as id, a.x, b.x as y from v a, v b),
+                  source as (insert into content.pairs (id, c{place}, d{place}) select id, x, y from pairs)
+             insert into content.after (id, c{place}, d{place}) select id, y, x from pairs;"
+        );
+    }
+    let differs = |place: usize| format!("s.c{place} is distinct from t.c{place}");
+    let differs: Vec<String> = (0..TYPES.len()).map(differs).collect();
+    let distinct = format!(
+        "select string_agg(id::text, ' ' order by id) from content.pairs s join content.after t using (id) where {}",
+        differs.join(" or ")
+    );
+    for server in SearchServer::both().await {
+        let shelf = Shelf::new(&server, 0).await;
+        shelf.stage.db.execute(&sql).await;
+        let distinct: String = shelf.stage.db.value(&distinct).await;
+        let id = shelf.pipeline(json!({"source_query": "select * from content.pairs"})).await;
+        shelf.succeed(id).await;
+        shelf.stage.db.execute("truncate content.pairs; insert into content.pairs table content.after").await;
+        let compared = shelf.reconcile(id, Level::Rows).await;
+        let mut found: Vec<u32> =
+            compared.keys(DifferenceKind::Different).iter().map(|key| key.parse().unwrap()).collect();
+        found.sort_unstable();
+        let found = found.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+        assert_eq!(found, distinct);
+        assert_eq!(shelf.reconcile(id, Level::Hash).await.counts(), compared.counts());
+    }
+}
+
+#[tokio::test]
+async fn values_beyond_any_number_or_tree_and_large_documents_end_no_comparison() {
+    let query = "select id, ('1e' || 400 + id)::numeric as big, case when id > 5 then repeat(md5(id::text), 9000) end as text,
+                        ('{\"deep\": ' || repeat('[', 150) || '1e400' || repeat(']', 150) || '}')::json as doc
+                   from content.film";
+    let properties = json!({"id": {"type": "integer"}, "big": {"type": "keyword", "ignore_above": 100},
+        "text": {"type": "text", "index": false}, "doc": {"type": "object", "enabled": false}});
+    for server in SearchServer::both().await {
+        let shelf = Shelf::bare(&server, 40).await;
+        shelf.describe(json!({"mapping": {"properties": properties}})).await;
+        let id = shelf.pipeline(json!({"source_query": query})).await;
+        shelf.succeed(id).await;
+        for level in [Level::Count, Level::Hash, Level::Rows] {
+            let compared = shelf.reconcile(id, level).await;
+            assert_eq!(compared.verdict(), Verdict::Equal, "{level} {:?}", compared.differences);
+        }
+        shelf.damage("PUT", "_doc/3", json!({"id": 3, "doc": {"deep": 1}})).await;
+        shelf.damage("DELETE", "_doc/30", Value::Null).await;
+        assert_eq!(shelf.reconcile(id, Level::Rows).await.counts(), (1, 0, 1));
     }
 }

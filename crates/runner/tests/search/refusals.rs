@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use vitrina_core::{Decision, OnActive, RunStatus, Status};
 use vitrina_store::RunRequest;
-use vitrina_testbed::{Distribution, Fault, FaultProxy, SearchServer};
+use vitrina_testbed::{Distribution, Fault, FaultProxy, Gate, SearchServer};
 
 use crate::shelf::Shelf;
 use crate::stage::QUERY;
@@ -238,16 +238,6 @@ async fn what_is_wrong_with_the_index_is_no_reject_of_a_row() {
             )
             .await;
         let index = shelf.behind().await.remove(0);
-        let aliases = shelf.server().get(&format!("{index}/_alias")).await;
-        let aliases = aliases[&index]["aliases"].as_object().unwrap();
-        let door = aliases.keys().find(|alias| alias.contains('~')).unwrap();
-        // It leads to two indexes by now, and to neither for writing.
-        let other = shelf.indexes.name("other");
-        shelf.server().call("PUT", &other, json!({})).await;
-        let ambiguous = json!({"actions": [{"add": {"index": other, "alias": door, "is_hidden": true}}]});
-        shelf.server().call("POST", "_aliases", ambiguous).await;
-        let (code, message) = shelf.fail(id).await;
-        assert!(code == "sink.refused" && message.contains("no write index"), "{code} {message}");
         let path = format!("{index}/_settings");
         shelf.server().call("PUT", &path, json!({"index": {"default_pipeline": "nowhere"}})).await;
         let (code, message) = shelf.fail(id).await;
@@ -256,6 +246,43 @@ async fn what_is_wrong_with_the_index_is_no_reject_of_a_row() {
         shelf.server().call("PUT", &path, json!({"index": {"default_pipeline": null}})).await;
         shelf.succeed(id).await;
         shelf.assert_true().await;
+    }
+}
+
+/// Somebody has it lead to two indexes in the moment before a batch is sent, and to neither for writing.
+#[tokio::test]
+async fn a_write_alias_that_somebody_has_disabled_is_no_reject_of_a_row() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::new(&server, 5).await.at(proxy.url());
+        let id = shelf.incremental(10).await;
+        shelf.succeed(id).await;
+        shelf.stage.db.execute("update etl.etl_pipelines set reject_limit = 100").await;
+        shelf
+            .stage
+            .db
+            .execute(
+                "update content.film set title = 'New', modified = date_trunc('second', now()) where id = 3",
+            )
+            .await;
+        let gate = Gate::new();
+        proxy.play(1, "_bulk", Fault::Hold(gate.clone()));
+        let (mut runner, _stop) = shelf.stage.start(shelf.settings("runner"));
+        shelf.stage.request(id).await;
+        gate.arrived().await;
+        let index = shelf.behind().await.remove(0);
+        let aliases = shelf.server().get(&format!("{index}/_alias")).await;
+        let alias = aliases[&index]["aliases"].as_object().unwrap().keys().find(|alias| alias.contains('~'));
+        let other = shelf.indexes.name("other");
+        shelf.server().call("PUT", &other, json!({})).await;
+        let ambiguous =
+            json!({"actions": [{"add": {"index": other, "alias": alias.unwrap(), "is_hidden": true}}]});
+        assert_eq!(shelf.server().call("POST", "_aliases", ambiguous).await.0, 200);
+        gate.open();
+        shelf.stage.reaches(id, Status::Idle).await;
+        assert_eq!(shelf.stage.rejects().await, []);
+        shelf.assert_true().await;
+        runner.abort_all();
     }
 }
 

@@ -141,7 +141,7 @@ async fn one_runner_takes_a_reconcile_and_only_one_that_reaches_both_sides() {
     let taken: Vec<TakenReconcile> = runners.join_all().await.into_iter().flatten().collect();
     let [taken] = taken.as_slice() else { panic!("{} have taken it", taken.len()) };
     assert_eq!((taken.id, taken.level, taken.keep), (asked, Level::Rows, 10_000));
-    assert_eq!((taken.pipeline.name.as_str(), taken.target.name.as_str()), ("films", "analytics.film_dim"));
+    assert_eq!((taken.pipeline.name.as_str(), taken.target.name.as_str()), ("films", "analytics.mart_films"));
     assert_eq!((stage.reconcile(asked).await.status, &taken.keys), (ReconcileStatus::Running, &None));
 }
 

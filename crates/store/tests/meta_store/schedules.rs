@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::task::JoinSet;
-use vitrina_core::{Event, Level, OnActive, Pipeline, PipelineId, ReconcileTrigger, Status};
+use vitrina_core::{Event, Level, Mode, OnActive, Pipeline, PipelineId, ReconcileTrigger, Status};
 use vitrina_store::{ReconcileOrder, RunRequest};
 
 use crate::stage::{LEASE, Stage, pipeline, runner};
@@ -268,6 +268,156 @@ async fn the_alarm_is_set_for_whatever_comes_first() {
     within(5..11).await;
     stage.make_due(id).await;
     assert!(stage.store.next_alarm().await.unwrap().unwrap() < Duration::from_secs(1), "it is late");
+}
+
+/// An incremental pipeline that runs every minute, and is loaded in full every night.
+async fn with_full_schedule(stage: &Stage, name: &str, schedule: &str) -> PipelineId {
+    let config = Pipeline {
+        mode: Mode::Incremental,
+        incremental_key: Some("modified".to_owned()),
+        schedule_interval: Some("1m".to_owned()),
+        full_schedule: Some(schedule.to_owned()),
+        ..pipeline(name)
+    };
+    stage.store.create_pipeline(&config).await.unwrap().config.id
+}
+
+async fn make_full_run_due(stage: &Stage, id: PipelineId) {
+    let sql =
+        format!("update etl.etl_pipelines set next_full_run_at = now() - interval '1 day' where id = '{id}'");
+    stage.db.execute(&sql).await;
+}
+
+async fn full_run_is_due_within_a_minute(stage: &Stage) -> bool {
+    stage
+        .db
+        .value("select next_full_run_at between now() and now() + interval '1 minute' from etl.etl_pipelines")
+        .await
+}
+
+/// The modes of a pipeline's runs, in the order of their requests.
+async fn modes(stage: &Stage) -> String {
+    stage.db.value("select string_agg(mode, ' ' order by requested_at) from etl.etl_runs").await
+}
+
+#[tokio::test]
+async fn a_full_schedule_requests_full_runs_and_the_other_schedule_those_of_the_own_mode() {
+    let stage = Stage::new().await;
+    let id = with_full_schedule(&stage, "films", "0 2 * * *").await;
+    assert_eq!(stage.store.request_due().await.unwrap(), 0, "both are new");
+    assert!(stage.record(id).await.next_full_run_at.is_some());
+    stage.make_due(id).await;
+    assert_eq!(stage.store.request_due().await.unwrap(), 1);
+    let own = stage.claim().await.expect("a run");
+    stage.store.finish(&own.lease).await.unwrap();
+    make_full_run_due(&stage, id).await;
+    assert_eq!(stage.store.request_due().await.unwrap(), 1);
+    assert_eq!(modes(&stage).await, "incremental full");
+    assert_eq!(scheduled_runs(&stage, id).await, 2);
+    let to_come: bool = stage.db.value("select next_full_run_at > now() from etl.etl_pipelines").await;
+    assert!(to_come);
+}
+
+#[tokio::test]
+async fn where_both_schedules_are_due_one_full_run_is_opened() {
+    let stage = Stage::new().await;
+    let id = with_full_schedule(&stage, "films", "0 2 * * *").await;
+    stage.make_due(id).await;
+    make_full_run_due(&stage, id).await;
+    assert_eq!(stage.store.request_due().await.unwrap(), 1);
+    let claim = stage.claim().await.expect("the full run");
+    stage.store.finish(&claim.lease).await.unwrap();
+    assert_eq!((modes(&stage).await.as_str(), stage.status(id).await), ("full", Status::Idle));
+}
+
+#[tokio::test]
+async fn a_full_run_that_is_due_during_a_run_waits_for_its_end_and_gives_its_place_to_no_other() {
+    let stage = Stage::new().await;
+    let id = with_full_schedule(&stage, "films", "0 2 * * *").await;
+    let first = stage.begin(id).await;
+    stage.make_due(id).await;
+    stage.store.request_due().await.unwrap();
+    make_full_run_due(&stage, id).await;
+    stage.store.request_due().await.unwrap();
+    stage.make_due(id).await;
+    stage.store.request_due().await.unwrap();
+    stage.store.finish(&first.lease).await.unwrap();
+    let second = stage.claim().await.expect("the full run");
+    stage.store.finish(&second.lease).await.unwrap();
+    assert_eq!((modes(&stage).await.as_str(), stage.status(id).await), ("incremental full", Status::Idle));
+}
+
+#[tokio::test]
+async fn a_full_run_whose_place_a_person_takes_is_due_again() {
+    let stage = Stage::new().await;
+    let id = with_full_schedule(&stage, "films", "0 2 * * *").await;
+    let first = stage.begin(id).await;
+    make_full_run_due(&stage, id).await;
+    stage.store.request_due().await.unwrap();
+    let backfill = RunRequest { keys: Some(vec![json!(["7"])]), ..RunRequest::default() };
+    stage.store.request_run(id, OnActive::After, &backfill).await.unwrap();
+    stage.store.request_due().await.unwrap();
+    assert!(full_run_is_due_within_a_minute(&stage).await, "not tomorrow");
+    stage.store.finish(&first.lease).await.unwrap();
+    let second = stage.claim().await.expect("the backfill");
+    assert!(second.backfill.is_some());
+    make_full_run_due(&stage, id).await;
+    stage.store.request_due().await.unwrap();
+    stage.store.finish(&second.lease).await.unwrap();
+    stage.claim().await.expect("the full run");
+    assert!(modes(&stage).await.ends_with(" full"));
+}
+
+#[tokio::test]
+async fn a_full_run_that_is_due_before_a_requested_run_begins_or_during_a_cancel_is_put_off() {
+    let stage = Stage::new().await;
+    let id = with_full_schedule(&stage, "films", "0 2 * * *").await;
+    stage.make_due(id).await;
+    stage.store.request_due().await.unwrap();
+    make_full_run_due(&stage, id).await;
+    stage.store.request_due().await.unwrap();
+    assert!(full_run_is_due_within_a_minute(&stage).await, "the incremental run is no full one");
+    stage.claim().await.expect("the incremental run");
+    stage.store.request_change(id, Event::Cancel).await.unwrap();
+    make_full_run_due(&stage, id).await;
+    stage.store.request_due().await.unwrap();
+    assert!(full_run_is_due_within_a_minute(&stage).await);
+}
+
+#[tokio::test]
+async fn a_full_run_that_is_due_joins_one_that_is_requested() {
+    let stage = Stage::new().await;
+    let id = with_full_schedule(&stage, "films", "0 2 * * *").await;
+    let full = RunRequest { mode: Some(Mode::Full), ..RunRequest::default() };
+    stage.store.request_run(id, OnActive::Reject, &full).await.unwrap();
+    make_full_run_due(&stage, id).await;
+    assert_eq!(stage.store.request_due().await.unwrap(), 0);
+    let far: bool = stage.db.value("select next_full_run_at > now() from etl.etl_pipelines").await;
+    assert_eq!((far, modes(&stage).await.as_str()), (true, "full"));
+}
+
+#[tokio::test]
+async fn a_full_schedule_that_says_nothing_is_reported_and_holds_up_no_run() {
+    let stage = Stage::new().await;
+    let id = with_full_schedule(&stage, "films", "now and then").await;
+    stage.make_due(id).await;
+    assert_eq!(stage.store.request_due().await.unwrap(), 1);
+    let record = stage.record(id).await;
+    assert!(record.full_schedule_error.unwrap().contains("is no length of time"));
+    assert_eq!(record.schedule_error, None);
+    stage.db.execute("update etl.etl_pipelines set full_schedule = '1d'").await;
+    stage.store.request_due().await.unwrap();
+    assert!(stage.record(id).await.next_full_run_at.is_some(), "whoever changes it, in psql too");
+}
+
+#[tokio::test]
+async fn the_alarm_is_set_for_a_full_run_too() {
+    let stage = Stage::new().await;
+    let config = Pipeline { full_schedule: Some("1d".to_owned()), ..pipeline("films") };
+    stage.store.create_pipeline(&config).await.unwrap();
+    assert_eq!(stage.store.next_alarm().await.unwrap(), None);
+    stage.store.request_due().await.unwrap();
+    assert!(stage.store.next_alarm().await.unwrap().expect("an alarm") <= Duration::from_secs(86_400));
 }
 
 /// A pipeline that is compared by its own schedule.

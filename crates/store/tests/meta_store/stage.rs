@@ -174,10 +174,16 @@ pub(crate) fn reject(key: &str, code: &str) -> Reject {
     Reject { key: json!([key]), code: code.to_owned(), message, row: json!({"id": key}) }
 }
 
+/// A mart has one writer: each pipeline has its own.
+fn mart_of(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    format!("analytics.mart_{}", name.chars().map(plain).collect::<String>())
+}
+
 pub(crate) fn pipeline(name: &str) -> Pipeline {
     serde_json::from_value(json!({
         "id": Uuid::new_v4(), "name": name, "type": "SQL", "source_type": "postgres", "source_connection": "cinema",
-        "source_table": null, "source_query": "select 1 as id", "target_table": "analytics.film_dim", "mode": "full",
+        "source_table": null, "source_query": "select 1 as id", "target_table": mart_of(name), "mode": "full",
         "batch_size": 1000, "enabled": true, "schedule_interval": null, "incremental_key": null, "incremental_id_key": null,
         "capture": "cursor", "late_window_seconds": 600, "delete_limit": 0.2, "python_task": null,
     }))

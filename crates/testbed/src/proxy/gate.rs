@@ -47,13 +47,15 @@ impl Gate {
         waited.map(drop).unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"));
     }
 
-    pub(super) async fn enter(&self) {
+    /// A request stands before the gate until that is open.
+    pub async fn enter(&self) {
         self.progress.send_modify(|progress| progress.arrived += 1);
         let mut progress = self.progress.subscribe();
         drop(progress.wait_for(|progress| progress.is_open).await.expect("the gate is ours too"));
     }
 
-    pub(super) fn leave(&self) {
+    /// It has passed.
+    pub fn leave(&self) {
         self.progress.send_modify(|progress| progress.passed += 1);
     }
 }

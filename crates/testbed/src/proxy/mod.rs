@@ -63,6 +63,22 @@ impl FaultProxy {
         self.stage.add_rule(times, part, fault);
     }
 
+    /// The `nth` request from now on meets this fault, whatever it is for. Forgets all other rules.
+    pub fn play_at(&self, nth: usize, fault: Fault) {
+        self.stage.replace_rules(nth, fault);
+    }
+
+    /// How many requests have come since then.
+    pub fn requests(&self) -> usize {
+        self.stage.requests()
+    }
+
+    /// From now on every request that has `text` in its body breaks its connection, as where a filter before the server
+    /// takes it for an attack.
+    pub fn break_on(&self, text: &str) {
+        self.stage.add_unbearable(text);
+    }
+
     /// From now on requests that no rule is for meet random faults.
     pub fn storm(&self, storm: Storm) {
         self.stage.begin_storm(storm);

@@ -1,6 +1,7 @@
 //! Where calls meet their faults: the rules, the storm, and what has passed.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::Value;
@@ -24,6 +25,10 @@ pub(super) struct Stage {
     server: SearchServer,
     http: reqwest::Client,
     rules: Mutex<Vec<Rule>>,
+    /// Requests since the rules were replaced.
+    requests: AtomicUsize,
+    /// A request with one of these in its body breaks its connection.
+    unbearable: Mutex<Vec<String>>,
     weather: Mutex<Option<Weather>>,
     passed: Mutex<Vec<String>>,
     /// The work of all calls; how much of it is left is in `busy`.
@@ -44,6 +49,8 @@ impl Stage {
             server: server.clone(),
             http: http_client(),
             rules: Mutex::default(),
+            requests: AtomicUsize::default(),
+            unbearable: Mutex::default(),
             weather: Mutex::default(),
             passed: Mutex::default(),
             work: Mutex::default(),
@@ -57,6 +64,20 @@ impl Stage {
 
     pub(super) fn add_rule(&self, left: usize, part: &str, fault: Fault) {
         locked(&self.rules).push(Rule { left, part: part.to_owned(), fault });
+    }
+
+    pub(super) fn replace_rules(&self, nth: usize, fault: Fault) {
+        let rule = |left, fault| Rule { left, part: String::new(), fault };
+        *locked(&self.rules) = vec![rule(nth - 1, Fault::Pass), rule(1, fault)];
+        self.requests.store(0, Ordering::SeqCst);
+    }
+
+    pub(super) fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn add_unbearable(&self, text: &str) {
+        locked(&self.unbearable).push(text.to_owned());
     }
 
     pub(super) fn begin_storm(&self, storm: Storm) {
@@ -93,7 +114,12 @@ impl Stage {
     }
 
     fn fault_for(&self, call: &Call) -> Fault {
+        self.requests.fetch_add(1, Ordering::SeqCst);
         let line = call.line();
+        let has = |text: &String| call.body.windows(text.len()).any(|part| part == text.as_bytes());
+        if locked(&self.unbearable).iter().any(has) {
+            return Fault::DropRequest;
+        }
         let mut rules = locked(&self.rules);
         if let Some(rule) = rules.iter_mut().find(|rule| rule.left > 0 && line.contains(&rule.part)) {
             rule.left -= 1;

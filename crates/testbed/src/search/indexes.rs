@@ -86,5 +86,7 @@ async fn delete_all(server: &SearchServer, prefix: &str) {
 
 async fn list(server: &SearchServer, prefix: &str) -> Vec<String> {
     let found = server.get(&format!("*{prefix}*/_settings?expand_wildcards=all&flat_settings=true")).await;
-    found.as_object().expect("settings by index").keys().cloned().collect()
+    // A pattern finds indexes by their aliases too.
+    let named = found.as_object().expect("settings by index").keys().filter(|index| index.contains(prefix));
+    named.cloned().collect()
 }

@@ -176,7 +176,10 @@ async fn show(done: &Answer<Reconcile>, client: &Client, context: &Context) -> R
 
 fn suggest(pipeline: &str, reconcile: &Reconcile) {
     let name = shell_word(pipeline);
+    let has_differences = reconcile.figures.as_ref().is_none_or(text::has_differences);
     match (reconcile.verdict, reconcile.level) {
+        // By rows that were refused alone: a repair would change nothing.
+        (Some(Verdict::Differs), Level::Hash | Level::Rows) if !has_differences => {}
         (Some(Verdict::Differs), Level::Rows) => output::say(&format!(
             "next:\n  \
              vitrina differences {}   shows all rows that differ\n  \

@@ -32,7 +32,13 @@ pub(super) fn proof(proof: &Reconcile) -> String {
 fn said(verdict: Option<Verdict>, figures: &Figures) -> String {
     let mut text = match verdict {
         Some(Verdict::Equal) => "is equal to its source".to_owned(),
-        Some(Verdict::Differs) => format!("differs from its source: {}", counted(figures)),
+        Some(Verdict::Differs) if has_differences(figures) => {
+            format!("differs from its source: {}", counted(figures))
+        }
+        Some(Verdict::Differs) if figures.rejected > 0 => {
+            "differs from its source: it lacks rows that were refused".to_owned()
+        }
+        Some(Verdict::Differs) => "differs from its source".to_owned(),
         Some(Verdict::Stale) => {
             format!("is behind its source: {} rows are on their way", grouped(figures.in_flight))
         }
@@ -45,6 +51,11 @@ fn said(verdict: Option<Verdict>, figures: &Figures) -> String {
         text.push_str(&format!("; {} rejected", grouped(figures.rejected)));
     }
     text
+}
+
+/// Rows were found, beside those that were refused.
+pub(super) fn has_differences(figures: &Figures) -> bool {
+    figures.missing + figures.extra + figures.different > 0
 }
 
 /// `1 missing, 2 extra, 3 different`

@@ -71,8 +71,10 @@ impl Cinema {
         };
         ask(&["run", "film_dim_full", "--watch"]).ends(1);
         let follows = repository().join("examples/cinema/pipelines/film_dim_incremental.yaml");
-        let follows =
-            std::fs::read_to_string(follows).unwrap().replace("schedule_interval", "# schedule_interval");
+        let follows = std::fs::read_to_string(follows)
+            .unwrap()
+            .replace("schedule_interval", "# schedule_interval")
+            .replace("full_schedule:", "# full_schedule:");
         ask(&["apply", "follows.yaml", "--yes"]).file("follows.yaml", &follows).ends(0);
     }
 

@@ -5,6 +5,8 @@ use vitrina_core::{Error, Result, Target, TargetName};
 use vitrina_pgcopy::Kind;
 
 use super::mart::{Mart, quoted};
+use super::own_part::OwnPart;
+use super::owners;
 use super::shape::Shape;
 use crate::connection::{End, Session};
 use crate::sinks::{Definition, require_types};
@@ -111,9 +113,24 @@ pub(super) async fn lacks(session: &Session, definition: &Definition<'_>) -> Res
     let missing: Vec<String> = missing.iter().map(|field| add_column(&mart, field)).collect();
     if missing.is_empty() {
         // What else is wrong no statement of ours can mend: it is told as a run would tell it.
-        Shape::new(&mart, schema)?;
+        Shape::new(&mart, schema)?.require_whole(&mart)?;
+        require_own_part(session, definition, mart).await?;
     }
     Ok(missing)
+}
+
+/// Of a mart that is shared, what the pipeline writes must be its own.
+async fn require_own_part(session: &Session, definition: &Definition<'_>, mut mart: Mart) -> Result<()> {
+    let Some(pipeline) = definition.pipeline else { return Ok(()) };
+    let names = definition.schema.fields().iter().map(|field| field.name().clone());
+    let own = names.filter(|name| !mart.is_key(name));
+    mart.own = OwnPart::of(pipeline, definition.target)?.with_columns(own);
+    mart.require_own_part(session).await?;
+    mart.require_own_columns()?;
+    match &mart.own {
+        OwnPart::Columns(own) => owners::refuse_overlap(session, &mart.name, pipeline, own).await,
+        OwnPart::Whole | OwnPart::Rows { .. } => Ok(()),
+    }
 }
 
 pub(super) fn add_column(mart: &Mart, field: &Field) -> String {

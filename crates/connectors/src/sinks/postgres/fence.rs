@@ -7,15 +7,21 @@ use serde_json::json;
 use tokio_postgres::SimpleQueryMessage;
 use uuid::Uuid;
 use vitrina_core::{
-    Checkpoint, Commit, Committed, Entry, Error, Lease, Ledger, Outcome, PipelineId, Result, State,
+    Checkpoint, Commit, Committed, Entry, Error, Holder, Issued, Lease, LeaseToken, Ledger, Outcome, Owner,
+    PipelineId, Recognized, Result, State,
 };
 
+use super::owners::{self, Acquired, Writer};
 use crate::connection::Session;
+use crate::sinks::Left;
 use crate::sql::literal;
 
 pub(super) struct Fence {
     ledger: Arc<dyn Ledger>,
     installation: Uuid,
+    /// The leases that may be met beside the mart.
+    issued: Issued,
+    mart: String,
     /// The mart lives in another database than the meta-store.
     beside: bool,
 }
@@ -29,7 +35,14 @@ const SCHEMA: &str = "
     create table if not exists vitrina.checkpoints (
         installation uuid, pipeline uuid, token bigint not null, version bigint not null, checkpoint jsonb not null,
         outcome jsonb not null default '{}', updated_at timestamptz not null default clock_timestamp(),
-        primary key (installation, pipeline))";
+        primary key (installation, pipeline));
+    alter table vitrina.checkpoints add column if not exists owner uuid";
+/// Whether all of that is there.
+pub(super) const KNOWN: &str = "to_regclass('vitrina.loads') is not null
+    and exists (select from pg_attribute where attrelid = to_regclass('vitrina.checkpoints') and attname = 'owner')
+    and to_regproc('vitrina.commit_batch') is not null";
+/// Times that others may acquire the mart meanwhile.
+const ACQUIRES: usize = 4;
 /// The checkpoint moves by compare-and-set under the newest token, or the whole transaction is refused.
 const COMMIT: &str = "
     create or replace function vitrina.commit_batch(
@@ -52,10 +65,26 @@ const COMMIT: &str = "
     end $$";
 
 impl Fence {
-    pub(super) async fn new(session: &Session, ledger: Arc<dyn Ledger>, installation: Uuid) -> Result<Self> {
-        let beside = !is_meta_store(session, installation).await?;
-        prepare(session).await?;
-        Ok(Self { ledger, installation, beside })
+    /// For the writer that acquires the mart with it.
+    pub(super) async fn new(
+        session: &Session,
+        ledger: Arc<dyn Ledger>,
+        lease: &Lease,
+        issued: &Issued,
+        writer: &Writer,
+    ) -> Result<(Self, Acquired)> {
+        let beside = match MetaStore::of(session, writer.installation, lease.pipeline.0, lease.owner).await? {
+            MetaStore::Here => false,
+            MetaStore::Elsewhere => true,
+            copy @ MetaStore::Copy { .. } => {
+                // Asked later than the copy: whoever still holds the lease now held it then.
+                ledger.hold(lease).await?;
+                return Err(copy.refusal());
+            }
+        };
+        let acquired = writer.acquire(session, ledger.as_ref(), None).await?;
+        let (mart, issued) = (writer.mart.to_string(), issued.clone());
+        Ok((Self { ledger, installation: writer.installation, issued, mart, beside }, acquired))
     }
 
     pub(super) fn ledger(&self) -> &dyn Ledger {
@@ -65,11 +94,12 @@ impl Fence {
     /// Raises the token beside the mart, even if no batch follows, and answers what the mart vouches for.
     pub(super) async fn seal(&self, session: &Session, lease: &Lease, state: State) -> Result<State> {
         if !self.beside {
+            if self.issued.is_due() {
+                self.ledger.recognize(lease, None).await?;
+            }
             return Ok(state);
         }
-        let Some((truth, outcome)) = self.raise(session, lease, &state).await? else {
-            return Err(Error::lease_lost());
-        };
+        let (truth, outcome) = self.acquire(session, lease, &state).await?;
         if state.checkpoint.edited {
             return self.take_edit(session, lease, &truth, state).await;
         }
@@ -111,6 +141,45 @@ impl Fence {
         Ok(edit)
     }
 
+    /// One statement in the common case. What it has found otherwise the meta-store has to recognize.
+    async fn acquire(&self, session: &Session, lease: &Lease, state: &State) -> Result<(State, Outcome)> {
+        let (mut owners, mut asks) = (self.issued.owners.clone(), self.issued.is_due());
+        for _ in 0..ACQUIRES {
+            if !std::mem::take(&mut asks)
+                && let Some(raised) = self.raise(session, lease, state, &owners).await?
+            {
+                return Ok(raised);
+            }
+            let holder = self.holder(session, lease.pipeline).await?;
+            self.recognize(lease, holder).await?;
+            owners.extend(holder.and_then(|holder| holder.owner));
+        }
+        Err(Error::retry("sink.contended", "somebody else has acquired the mart meanwhile"))
+    }
+
+    async fn recognize(&self, lease: &Lease, holder: Option<Holder>) -> Result<()> {
+        match (self.ledger.recognize(lease, holder).await?, holder) {
+            (Recognized::Issued, _) => Ok(()),
+            // The checkpoint beside the mart counts, whoever has written it.
+            (Recognized::Adopted, Some(holder)) => self.ledger.accept(lease, holder).await,
+            _ => Err(Error::installation_copied(&format!("mart {}", self.mart))),
+        }
+    }
+
+    async fn holder(&self, session: &Session, pipeline: PipelineId) -> Result<Option<Holder>> {
+        let sql = format!(
+            "select owner, token from vitrina.checkpoints where {}",
+            whose(self.installation, pipeline)
+        );
+        let row = session.client.query_opt(&sql, &[]).await.map_err(|error| session.explain(error))?;
+        Ok(row.map(|row| Holder {
+            owner: row.get::<_, Option<Uuid>>(0).map(Owner),
+            token: LeaseToken(row.get(1)),
+        }))
+    }
+
+    /// `None` where the mart was acquired by none of these owners, or by a newer one.
+    ///
     /// A mart that does not know this pipeline yet starts with what the meta-store knows only if that is
     /// nothing: a checkpoint without its rows would skip them.
     async fn raise(
@@ -118,18 +187,23 @@ impl Fence {
         session: &Session,
         lease: &Lease,
         state: &State,
+        owners: &[Owner],
     ) -> Result<Option<(State, Outcome)>> {
         let fresh = if state.version == 0 { state.checkpoint.clone() } else { Checkpoint::default() };
         let sql = format!(
-            "insert into vitrina.checkpoints as c (installation, pipeline, token, version, checkpoint)
-             values ({}, {}, {}, {}, {})
-             on conflict (installation, pipeline) do update set token = excluded.token where c.token <= excluded.token
+            "insert into vitrina.checkpoints as c (installation, pipeline, token, version, checkpoint, owner)
+             values ({}, {}, {}, {}, {}, {})
+             on conflict (installation, pipeline) do update set token = excluded.token, owner = excluded.owner
+              where c.owner = excluded.owner or (c.owner is null and c.token <= excluded.token)
+                 or (c.owner = any ({}) and c.token < excluded.token)
              returning version, checkpoint::text, outcome::text",
             literal(&self.installation.to_string()),
             literal(&lease.pipeline.to_string()),
             lease.token,
             state.version,
             literal(&json!(fresh).to_string()),
+            literal(&lease.owner.0.to_string()),
+            uuids(owners),
         );
         let rows = session.client.query(&sql, &[]).await.map_err(|error| session.explain(error))?;
         let Some(row) = rows.first() else { return Ok(None) };
@@ -220,29 +294,98 @@ fn agree(truth: State, state: &State) -> State {
     State { checkpoint, version: truth.version.max(state.version) }
 }
 
-/// Data and checkpoint commit together only where the mart lives beside the meta-store.
-pub(super) async fn is_meta_store(session: &Session, installation: Uuid) -> Result<bool> {
-    let present = "select to_regprocedure('etl.installation_id()') is not null";
-    let row = session.client.query_one(present, &[]).await.map_err(|error| session.explain(error))?;
-    if !row.get::<_, bool>(0) {
-        return Ok(false);
+/// What the database of a mart has to do with the meta-store. The installation alone proves nothing: a copy has the same.
+pub(super) enum MetaStore {
+    /// Data and checkpoint commit together.
+    Here,
+    Elsewhere,
+    /// Of the same installation, and not the one that has issued the lease: another copy of it, or what it left when it moved.
+    Copy {
+        database: String,
+    },
+}
+
+impl MetaStore {
+    /// As proved by whoever holds a pipeline, a request or a comparison of this id.
+    pub(super) async fn of(session: &Session, installation: Uuid, id: Uuid, owner: Owner) -> Result<Self> {
+        let present = "select to_regprocedure('etl.installation_id()') is not null,
+                              to_regprocedure('etl.holds_lease(uuid, uuid)') is not null";
+        let row = session.client.query_one(present, &[]).await.map_err(|error| session.explain(error))?;
+        let (is_there, is_current): (bool, bool) = (row.get(0), row.get(1));
+        if !is_there {
+            return Ok(Self::Elsewhere);
+        }
+        // The meta-store of this runner has all migrations: one without the function is another.
+        let holds = match is_current {
+            true => {
+                format!("etl.holds_lease({}, {})", literal(&id.to_string()), literal(&owner.0.to_string()))
+            }
+            false => "false".to_owned(),
+        };
+        let asked = format!("select etl.installation_id(), {holds}, current_database()::text");
+        let row = session.client.query_one(&asked, &[]).await.map_err(|error| session.explain(error))?;
+        Ok(match (row.get::<_, Uuid>(0) == installation, row.get(1)) {
+            (false, _) => Self::Elsewhere,
+            (true, true) => Self::Here,
+            (true, false) => Self::Copy { database: row.get(2) },
+        })
     }
-    let asked = session.client.query_one("select etl.installation_id()", &[]).await;
-    let row = asked.map_err(|error| session.explain(error))?;
-    Ok(row.get::<_, Uuid>(0) == installation)
+
+    pub(super) fn refusal(&self) -> Error {
+        let database = if let Self::Copy { database } = self { database.as_str() } else { "" };
+        let message = format!(
+            "database {database} of the marts holds a schema etl of this installation that is not the meta-store of this runner: a copy of it, or one that was left behind; nothing was written"
+        );
+        Error::fix("installation.copied", message).hint(format!(
+            "if the meta-store was moved, drop or rename schema etl in {database} once it is certain that nobody uses it; if that one is in use, this meta-store is the copy: `vitrina installation new` gives it an installation of its own"
+        ))
+    }
+}
+
+/// Pipelines that are gone here may well be at work in another copy of the meta-store: what they own is not taken then.
+pub(super) async fn refuse_copied(
+    session: &Session,
+    ledger: &dyn Ledger,
+    writer: &Writer,
+    gone: &[PipelineId],
+) -> Result<()> {
+    let issued = ledger.issued(gone).await?;
+    if gone.is_empty() || issued.adopts {
+        return Ok(());
+    }
+    let gone = gone.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let sql = format!(
+        "select from vitrina.checkpoints where installation = {} and pipeline = any ('{{{gone}}}'::uuid[])
+            and owner <> all ({})",
+        literal(&writer.installation.to_string()),
+        uuids(&issued.owners),
+    );
+    let found = session.client.query_opt(&sql, &[]).await.map_err(|error| session.explain(error))?;
+    found.map_or(Ok(()), |_| Err(Error::installation_copied(&format!("mart {}", writer.mart))))
+}
+
+/// The row of a pipeline beside its marts.
+fn whose(installation: Uuid, pipeline: PipelineId) -> String {
+    let (installation, pipeline) = (literal(&installation.to_string()), literal(&pipeline.to_string()));
+    format!("installation = {installation} and pipeline = {pipeline}")
+}
+
+fn uuids(owners: &[Owner]) -> String {
+    let owners = owners.iter().map(|owner| owner.0.to_string()).collect::<Vec<_>>().join(",");
+    format!("'{{{owners}}}'::uuid[]")
 }
 
 /// Makes what is missing; two runners may do so at once.
-async fn prepare(session: &Session) -> Result<()> {
-    let known =
-        "select to_regclass('vitrina.loads') is not null and to_regclass('vitrina.checkpoints') is not null
-                    and to_regproc('vitrina.commit_batch') is not null";
-    let row = session.client.query_one(known, &[]).await.map_err(|error| session.explain(error))?;
+pub(super) async fn prepare(session: &Session) -> Result<()> {
+    let known = format!(
+        "select {KNOWN} and to_regclass('vitrina.marts') is not null and to_regprocedure('vitrina.acquire_mart(jsonb)') is not null"
+    );
+    let row = session.client.query_one(&known, &[]).await.map_err(|error| session.explain(error))?;
     if row.get(0) {
         return Ok(());
     }
     let once = "select pg_advisory_xact_lock(hashtextextended('vitrina.schema', 0))";
-    let made = session.run(&format!("begin; {once}; {SCHEMA}; {COMMIT}; commit")).await;
+    let made = session.run(&format!("begin; {once}; {SCHEMA}; {COMMIT}; {}; commit", owners::SCHEMA)).await;
     made.map_err(|error| match error.code {
         "sink.refused" => Error::fix(
             "sink.no_schema",
@@ -255,12 +398,49 @@ async fn prepare(session: &Session) -> Result<()> {
     })
 }
 
-/// The checkpoint beside the mart of a pipeline that is no more. Whoever still holds its token is shut out all the same.
-pub(super) async fn forget(session: &Session, installation: Uuid, pipeline: PipelineId) -> Result<()> {
+/// What a pipeline that is no more, or writes elsewhere, keeps beside its marts. Nothing is left of what another copy of the
+/// meta-store has written to since. Answers whether the pipeline is this installation's alone.
+pub(super) async fn forget(session: &Session, left: &Left<'_>) -> Result<bool> {
+    let copy = MetaStore::of(session, left.installation, left.request.0, left.request.1).await?;
+    if matches!(copy, MetaStore::Copy { .. }) {
+        return Err(copy.refusal());
+    }
     prepare(session).await?;
-    let (installation, pipeline) = (literal(&installation.to_string()), literal(&pipeline.to_string()));
-    let sql = format!(
-        "delete from vitrina.checkpoints where installation = {installation} and pipeline = {pipeline}"
+    let (mart, whose) = (literal(&left.target.name), whose(left.installation, left.pipeline));
+    let known = match left.issued.adopts {
+        true => "true".to_owned(),
+        false => format!("owner = any ({})", uuids(&left.issued.owners)),
+    };
+    // Locked: whoever acquires the mart meanwhile comes before this, or after it.
+    let held =
+        format!("begin; select coalesce({known}, true) from vitrina.checkpoints where {whose} for update");
+    if first(session, &held).await?.as_deref() == Some("f") {
+        session.run("rollback").await?;
+        return Err(Error::installation_copied(&format!("mart {}", left.target.name)));
+    }
+    let removal = match left.deleted {
+        true => format!("delete from vitrina.checkpoints where {whose}; delete from vitrina.marts where {whose}"),
+        // Where it has no mart any more, the lease that wrote there may be long forgotten when it comes back.
+        false => format!(
+            "delete from vitrina.marts where mart = {mart} and {whose};
+             update vitrina.checkpoints set owner = null where {whose} and not exists (select from vitrina.marts where {whose})"
+        ),
+    };
+    session.run(&format!("{removal}; commit")).await?;
+    let others = format!(
+        "select exists (select from vitrina.marts where pipeline = {pipeline} and installation <> {installation})
+             or exists (select from vitrina.checkpoints where pipeline = {pipeline} and installation <> {installation})",
+        pipeline = literal(&left.pipeline.to_string()),
+        installation = literal(&left.installation.to_string()),
     );
-    session.run(&sql).await
+    Ok(first(session, &others).await?.as_deref() == Some("f"))
+}
+
+/// The first value of the first row.
+async fn first(session: &Session, sql: &str) -> Result<Option<String>> {
+    let answer = session.client.simple_query(sql).await.map_err(|error| session.explain(error))?;
+    Ok(answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    }))
 }

@@ -82,7 +82,20 @@ impl Loads {
             session.run(&format!("drop table if exists vitrina.{}", table.get::<_, String>(0))).await?;
         }
         let pipeline = literal(&self.pipeline.to_string());
-        session.run(&format!("delete from vitrina.loads where pipeline = {pipeline}")).await
+        session
+            .run(&format!("delete from vitrina.loads where pipeline = {pipeline} and load <> pipeline"))
+            .await
+    }
+
+    /// Whether a crash of the server has emptied an unlogged mart since this was asked first: the answer is a row of a
+    /// table that is unlogged as well, under the pipeline's own id. Where nobody has asked before, it may have.
+    pub(super) async fn crashed(&self, session: &Session) -> Result<bool> {
+        let pipeline = literal(&self.pipeline.to_string());
+        let sql = format!(
+            "insert into vitrina.loads (load, pipeline, position, rows) values ({pipeline}, {pipeline}, '{{}}', 0) on conflict do nothing"
+        );
+        let added = session.client.execute(&sql, &[]).await.map_err(|error| session.explain(error))?;
+        Ok(added > 0)
     }
 }
 
@@ -115,7 +128,7 @@ impl PostgresSink {
             Step::Staged(load) => self.stage(batch, commit, load, care, outcome).await?,
         }
         let to = batch.to.clone().ok_or_else(|| Error::bug("sink.load", "a load leads nowhere"))?;
-        let mut checkpoint = commit.from.advance(commit.run, to, 0, None);
+        let mut checkpoint = commit.advance(to, self.row_change(outcome));
         checkpoint.load = (!batch.ends_pass()).then_some(load);
         Ok(checkpoint)
     }
@@ -128,8 +141,18 @@ impl PostgresSink {
             return Err(staging_lost("this load was begun without staging"));
         }
         let path = match known {
+            // Begun before the mart was shared.
+            Some(load) if load.path == LoadPath::Direct && !self.mart.own.is_whole() => {
+                return Err(staging_lost("this load was begun without staging, and the mart is shared"));
+            }
             Some(load) => load.path,
-            None if commit.first_load == FirstLoad::Direct && self.is_empty().await? => LoadPath::Direct,
+            // Others may write to a shared mart while it is filled.
+            None if commit.first_load == FirstLoad::Direct
+                && self.mart.own.is_whole()
+                && self.is_empty().await? =>
+            {
+                LoadPath::Direct
+            }
             None => LoadPath::Staged,
         };
         let load = known.unwrap_or_else(|| Load::begin(path));
@@ -152,7 +175,8 @@ impl PostgresSink {
         if self.mart.is_to_come {
             return Ok(true);
         }
-        let sql = format!("select not exists (select from {})", self.mart.table);
+        let own = self.mart.own.condition("t");
+        let sql = format!("select not exists (select from {} t where {own})", self.mart.table);
         let row =
             self.session.client.query_one(&sql, &[]).await.map_err(|error| self.session.explain(error))?;
         Ok(row.get(0))
@@ -270,6 +294,7 @@ impl PostgresSink {
             return Ok(self.refuse_empty_source().await?);
         }
         self.require_columns(table).await?;
+        self.take_turns().await?;
         self.session.run(&format!("analyze {table}; set local work_mem = '64MB'")).await?;
         let removed = self.reject_duplicates(table, care, outcome).await?;
         let shape = self.shape()?;

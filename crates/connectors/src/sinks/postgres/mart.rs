@@ -2,6 +2,7 @@
 
 use vitrina_core::{Error, Result, Target, TargetName};
 
+use super::own_part::OwnPart;
 use crate::connection::Session;
 use crate::sql::identifier;
 
@@ -13,12 +14,18 @@ pub(super) struct MartColumn {
     pub(super) type_name: String,
     /// The type as it was declared.
     pub(super) full_type: String,
+    /// The same; of a domain, the type that it is made of.
+    pub(super) base_type: String,
     /// Of a string type.
     pub(super) is_text: bool,
     /// Filled by the database alone.
     pub(super) computed: bool,
     /// NOT NULL, and nothing but the query can fill it.
     pub(super) required: bool,
+    /// By itself, or by its domain.
+    pub(super) not_null: bool,
+    /// By itself, or by its domain.
+    pub(super) has_default: bool,
     /// Values may be rounded, cut or padded to the declared precision as they are written.
     pub(super) rounds: bool,
 }
@@ -35,9 +42,15 @@ pub(super) struct Mart {
     equals: Vec<String>,
     /// Rows of partitions cannot tell whether they are new.
     pub(super) partitioned: bool,
+    /// Triggers see rows before they are written, and may leave some out.
+    pub(super) has_triggers: bool,
+    /// A crash of its server empties it.
+    pub(super) is_unlogged: bool,
     pub(super) touch_column: Option<String>,
     /// It is made when the first rows tell its columns.
     pub(super) is_to_come: bool,
+    /// What of it the pipeline writes.
+    pub(super) own: OwnPart,
 }
 
 #[derive(Clone)]
@@ -60,15 +73,19 @@ impl Mart {
         }
         let unique = unique_keys(session, schema, table).await?;
         let key = choose_key(name, target, unique)?;
+        let (partitioned, has_triggers, is_unlogged) = storage(session, schema, table).await?;
         let mart = Self {
             name: name.clone(),
             table: quoted(name)?,
             columns,
             key: key.columns.clone(),
             equals: equalities(session, schema, &key).await?,
-            partitioned: is_partitioned(session, schema, table).await?,
+            partitioned,
+            has_triggers,
+            is_unlogged,
             touch_column: target.touch_column.clone(),
             is_to_come: false,
+            own: OwnPart::Whole,
         };
         if let Some(touch) = &mart.touch_column {
             mart.column(touch, "touch_column")?;
@@ -88,8 +105,11 @@ impl Mart {
             key: target.key.clone(),
             equals: Vec::new(),
             partitioned: false,
+            has_triggers: false,
+            is_unlogged: false,
             touch_column: target.touch_column.clone(),
             is_to_come: true,
+            own: OwnPart::Whole,
         })
     }
 
@@ -144,9 +164,15 @@ async fn columns(session: &Session, schema: &str, table: &str) -> Result<Vec<Mar
     let sql = "select a.attname::text, a.atttypid, format_type(a.atttypid, -1), t.typcategory = 'S',
                       a.attgenerated <> '' or a.attidentity = 'a',
                       a.attnotnull and not a.atthasdef and a.attidentity = '', a.atttypmod <> -1,
-                      format_type(a.atttypid, a.atttypmod)
+                      format_type(a.atttypid, a.atttypmod), format_type(base.oid, base.modifier),
+                      a.attnotnull or t.typnotnull, a.atthasdef or a.attidentity <> '' or t.typdefault is not null
                  from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
                  join pg_type t on t.oid = a.atttypid
+                 cross join lateral (
+                      with recursive b (oid, modifier, depth) as (
+                           select a.atttypid, a.atttypmod, 0
+                           union all select d.typbasetype, d.typtypmod, depth + 1 from b join pg_type d on d.oid = b.oid and d.typtype = 'd')
+                      select oid, modifier from b order by depth desc limit 1) base
                 where n.nspname = $1 and c.relname = $2 and c.relkind in ('r', 'p') and a.attnum > 0 and not a.attisdropped
                 order by a.attnum";
     let rows = session.client.query(sql, &[&schema, &table]).await.map_err(|error| session.explain(error))?;
@@ -159,6 +185,9 @@ async fn columns(session: &Session, schema: &str, table: &str) -> Result<Vec<Mar
         required: row.get(5),
         rounds: row.get(6),
         full_type: row.get(7),
+        base_type: row.get(8),
+        not_null: row.get(9),
+        has_default: row.get(10),
     };
     Ok(rows.iter().map(column).collect())
 }
@@ -183,11 +212,19 @@ async fn equalities(session: &Session, schema: &str, key: &UniqueKey) -> Result<
     Ok(key.columns.iter().map(of).collect())
 }
 
-async fn is_partitioned(session: &Session, schema: &str, table: &str) -> Result<bool> {
-    let sql = "select c.relkind = 'p' from pg_class c join pg_namespace n on n.oid = c.relnamespace
-                where n.nspname = $1 and c.relname = $2";
+/// How the table keeps rows, its partitions included: whether it has any, triggers that see rows before they are written
+/// (1 + 2 are those before a row, 4 and 16 on insert and update), and tables that a crash empties.
+async fn storage(session: &Session, schema: &str, table: &str) -> Result<(bool, bool, bool)> {
+    let sql = "select c.relkind = 'p', bool_or(exists (
+                          select from pg_trigger g where g.tgrelid = r.oid and not g.tgisinternal and g.tgenabled in ('O', 'A')
+                             and g.tgtype::int & 3 = 3 and g.tgtype::int & 20 > 0)),
+                      bool_or(r.relpersistence = 'u')
+                 from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                 join pg_class r on r.oid = c.oid or (c.relkind = 'p' and r.oid in (select relid from pg_partition_tree(c.oid)))
+                where n.nspname = $1 and c.relname = $2 group by c.relkind";
     let row = session.client.query_one(sql, &[&schema, &table]).await;
-    Ok(row.map_err(|error| session.explain(error))?.get(0))
+    let row = row.map_err(|error| session.explain(error))?;
+    Ok((row.get(0), row.get(1), row.get(2)))
 }
 
 /// The columns of every unique index that `on conflict` can use, the primary key first.

@@ -19,6 +19,8 @@ use crate::sql::{identifier, literal};
 struct Merged {
     inserted: u64,
     updated: u64,
+    /// New rows that triggers of the mart have left out.
+    left_out: u64,
 }
 
 /// Rows fit a page of 8 KiB at most so often.
@@ -39,16 +41,21 @@ impl PostgresSink {
             Care::Batch => self.merge_all(from, find, "").await?,
             Care::Rows => self.merge_by_halves(from, find, outcome).await?,
         };
+        if let Some(delete) = statements::delete_empty(&self.mart, self.shape()?, from) {
+            self.count_of(&delete).await?;
+        }
         let refused = (outcome.rejects.len() - before) as u64;
         outcome.counts.inserted += merged.inserted;
         outcome.counts.updated += merged.updated;
-        outcome.counts.unchanged += staged.saturating_sub(merged.inserted + merged.updated + refused);
+        let arrived = merged.inserted + merged.updated + merged.left_out + refused;
+        outcome.counts.unchanged += staged.saturating_sub(arrived);
+        self.tell_left_out(merged.left_out);
         Ok(())
     }
 
     async fn merge_all(&self, from: &str, find: Find, condition: &str) -> Tried<Merged> {
         let shape = self.shape()?;
-        let new = match self.mart.partitioned {
+        let new = match self.mart.partitioned || self.mart.has_triggers {
             true => Some(self.figure(&statements::count_new(&self.mart, shape, from, condition)).await?),
             false => None,
         };
@@ -57,9 +64,22 @@ impl PostgresSink {
         let row = answer.map_err(|error| Trouble::of(&self.session, error))?;
         let figure = |place: usize| row.get::<_, i64>(place).unsigned_abs();
         Ok(match new {
-            Some(new) => Merged { inserted: new.min(figure(0)), updated: figure(0).saturating_sub(new) },
-            None => Merged { inserted: figure(0), updated: figure(1) },
+            Some(new) if self.mart.partitioned => {
+                let left_out = if self.mart.has_triggers { new.saturating_sub(figure(0)) } else { 0 };
+                Merged { inserted: new.min(figure(0)), updated: figure(0).saturating_sub(new), left_out }
+            }
+            new => {
+                let left_out = new.unwrap_or(0).saturating_sub(figure(0));
+                Merged { inserted: figure(0), updated: figure(1), left_out }
+            }
         })
+    }
+
+    /// They count as neither written nor unchanged.
+    pub(super) fn tell_left_out(&self, rows: u64) {
+        if rows > 0 {
+            tracing::warn!(rows, target = %self.mart.name, "triggers of the mart have left out new rows");
+        }
     }
 
     /// Halves the staging by where its rows lie. What is refused stays there, so that its key is not taken
@@ -77,6 +97,7 @@ impl PostgresSink {
                     self.session.run("release half").await?;
                     merged.inserted += half.inserted;
                     merged.updated += half.updated;
+                    merged.left_out += half.left_out;
                 }
                 Err(Trouble::Row(row)) => {
                     self.session.run("rollback to half").await?;
@@ -96,27 +117,27 @@ impl PostgresSink {
         Ok(merged)
     }
 
-    /// Deletes, by the second statement where there are open rejects whose keys it must spare, and holds the
-    /// limit of the pass.
+    /// Deletes, by the second statement where there are open rejects whose keys it must spare, and holds the limit.
     pub(super) async fn delete(
         &mut self,
-        [plain, sparing]: [String; 2],
+        [plain, sparing]: [Vec<String>; 2],
         commit: &Commit,
         outcome: &mut Outcome,
     ) -> Tried<()> {
         let refused = self.refused.keys(outcome);
-        outcome.counts.deleted = match refused.is_empty() {
-            true => self.count_of(&plain).await?,
+        let delete = match refused.is_empty() {
+            true => plain,
             false => {
                 let refused: Vec<Vec<Option<String>>> =
                     refused.into_iter().map(|key| key.into_iter().map(Some).collect()).collect();
                 self.fill_keys(REFUSED, &self.mart.key, &refused).await?;
-                self.count_of(&sparing).await?
+                sparing
             }
         };
-        let before = self.rows_before(commit, outcome).await?;
-        self.hold_delete_limit(commit, outcome.counts.deleted, before.unwrap_or(0))?;
-        Ok(())
+        for statement in &delete {
+            outcome.counts.deleted += self.count_of(statement).await?;
+        }
+        Ok(self.hold_delete_limit(commit, outcome.counts.deleted).await?)
     }
 
     /// Keys into a temporary table with the mart's types. What they cannot hold is in no mart.

@@ -5,13 +5,18 @@
 mod clock;
 mod compare;
 mod create;
+mod cut;
+mod declared;
 mod fence;
 mod load;
 mod mart;
 mod merge;
+mod own_part;
+mod owners;
 mod put;
 mod rights;
 mod shape;
+mod shared;
 mod standing;
 mod statements;
 mod straight;
@@ -24,8 +29,8 @@ use arrow_schema::Schema;
 use async_trait::async_trait;
 use tokio_postgres::Statement;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Destination, Error, Lease, LoadPath, Outcome, Result, Scope, Sink, State,
-    Target, TargetName, Written,
+    Batch, Checkpoint, Commit, Counts, Destination, Error, Lease, LoadPath, Outcome, Result, RowChange,
+    Scope, Sink, State, Target, TargetName, Written,
 };
 
 use super::refused::{self, Refused, keep_one_a_key};
@@ -38,6 +43,8 @@ use clock::Clock;
 use fence::Fence;
 use load::Loads;
 use mart::Mart;
+use own_part::OwnPart;
+use owners::Writer;
 use put::{Care, Way};
 use shape::Shape;
 use statements::{Find, STAGE};
@@ -55,19 +62,33 @@ impl Kind for Postgres {
     async fn open(&self, target: &TargetName, order: &Order<'_>) -> Result<Opened> {
         let connection = order.connections.get(&order.target.connection)?;
         let session = Session::open(connection, End::Sink, &order.lease.application_name()).await?;
-        let (mart, is_new) = mart(&session, target, order).await?;
-        let fence = Fence::new(&session, order.ledger.clone(), order.installation).await?;
+        let own = OwnPart::of(order.pipeline, order.target)?;
+        let found = Mart::describe(&session, target, order.target).await?;
+        let is_new = found.is_none();
+        let writer = Writer::new(target, order, is_new);
+        let (fence, acquired) =
+            Fence::new(&session, order.ledger.clone(), order.lease, order.issued, &writer).await?;
+        let mut mart = match found {
+            Some(mart) => mart,
+            None => new_mart(&session, target, order).await?,
+        };
+        mart.own = own.with_columns(acquired.columns.into_iter());
+        mart.require_own_part(&session).await?;
         let mut sink = PostgresSink {
             loads: Loads::new(order.lease.pipeline),
             has_order: order.has_order(),
             refused: Refused::default(),
             shape: None,
-            passed: Passed::default(),
+            rows_before: None,
             copies: HashMap::new(),
             clock: Clock::of(&session).await?,
             target: order.target.clone(),
             session,
             is_new,
+            is_emptied: acquired.emptied,
+            // What only rows tell may come with fewer columns than there are.
+            has_claimed: order.schema.is_none(),
+            writer,
             mart,
             fence,
         };
@@ -82,8 +103,8 @@ impl Kind for Postgres {
     async fn forget(&self, left: &Left<'_>) -> Result<()> {
         let connection = left.connections.get(&left.target.connection)?;
         let session = Session::open(connection, End::Sink, "vitrina/forget").await?;
-        fence::forget(&session, left.installation, left.pipeline).await?;
-        Loads::new(left.pipeline).clear(&session).await
+        let is_alone = fence::forget(&session, left).await?;
+        if left.deleted && is_alone { Loads::new(left.pipeline).clear(&session).await } else { Ok(()) }
     }
 
     async fn key(&self, definition: &Definition<'_>) -> Result<Vec<String>> {
@@ -117,24 +138,25 @@ impl Kind for Postgres {
     }
 }
 
-/// And whether it was not there.
-async fn mart(session: &Session, name: &TargetName, order: &Order<'_>) -> Result<(Mart, bool)> {
-    if let Some(mart) = Mart::describe(session, name, order.target).await? {
-        return Ok((mart, false));
-    }
-    let mart = match order.schema {
+/// One that is not there.
+async fn new_mart(session: &Session, name: &TargetName, order: &Order<'_>) -> Result<Mart> {
+    match order.schema {
         _ if !order.target.create_if_missing => Err(create::no_table(name)),
         Some(schema) => create::mart(session, name, order.target, schema).await,
         // Its columns show with the first rows.
         None => Mart::to_come(name, order.target),
-    };
-    Ok((mart?, true))
+    }
 }
 
 struct PostgresSink {
     session: Session,
     /// The mart was not there when this was opened.
     is_new: bool,
+    /// Another pipeline that shares the mart has created it anew since the last run of this one.
+    is_emptied: bool,
+    /// Own columns have been claimed: later batches may add to them.
+    has_claimed: bool,
+    writer: Writer,
     target: Target,
     mart: Mart,
     fence: Fence,
@@ -144,25 +166,19 @@ struct PostgresSink {
     refused: Refused,
     /// Of several rows of one key the last one counts.
     has_order: bool,
-    /// What a backfill has deleted so far: it has no checkpoint of its own to keep it in.
-    passed: Passed,
+    /// Rows that the mart had before the deletes that count, once they are known.
+    rows_before: Option<u64>,
     /// COPY statements that the server knows already.
     copies: HashMap<String, Statement>,
     clock: Clock,
 }
 
-#[derive(Debug, Default)]
-struct Passed {
-    deleted: u64,
-    before: Option<u64>,
-}
-
 #[async_trait]
 impl Sink for PostgresSink {
     async fn seal(&mut self, lease: &Lease, state: State) -> Result<State> {
-        // What an older owner left open would hold locks on the mart's rows.
-        self.session.end_older(lease.pipeline, lease.token).await?;
         let state = self.fence.seal(&self.session, lease, state).await?;
+        // What an older owner left open would hold locks on the mart's rows. Not before: it may be another copy's.
+        self.session.end_older(lease.pipeline, lease.token).await?;
         self.refused = Refused::of(self.fence.ledger().open_rejects(lease).await?);
         let state = self.vouch(lease, state).await?;
         self.loads.resume(&self.session, state).await
@@ -170,6 +186,8 @@ impl Sink for PostgresSink {
 
     async fn write(&mut self, batch: &Batch, commit: &Commit) -> Result<Written> {
         self.heed_columns(batch).await?;
+        let uncut = self.without_cut_texts(batch)?;
+        let batch = uncut.as_ref().unwrap_or(batch);
         let quick = self.transact(batch, commit, Care::Batch).await;
         let written = match quick {
             Err(Trouble::Row(_)) => {
@@ -195,19 +213,21 @@ impl Sink for PostgresSink {
 
 impl PostgresSink {
     /// A mart that was not there holds nothing, whatever the meta-store knows: everything is read again. What a load has staged
-    /// is all there.
+    /// is all there. An unlogged one may hold nothing since its server has crashed.
     async fn vouch(&self, lease: &Lease, state: State) -> Result<State> {
         let checkpoint = &state.checkpoint;
         let is_staged = checkpoint.load.is_some_and(|load| load.path == LoadPath::Staged);
         let holds_rows = !checkpoint.position.done.is_null() || checkpoint.position.pass.is_some();
-        if !self.is_new || is_staged || !holds_rows {
-            return Ok(state);
+        let crashed = self.mart.is_unlogged && self.loads.crashed(&self.session).await?;
+        if !(crashed || self.is_emptied || (self.is_new && !is_staged)) || !holds_rows {
+            return self.clear_emptied(state).await;
         }
-        tracing::warn!(target = %self.mart.name, "the mart was gone: everything is read again");
+        let reason = if crashed { "is unlogged, and a crash may have emptied it" } else { "was gone" };
+        tracing::warn!(target = %self.mart.name, "the mart {reason}: everything is read again");
         // Stored at once: from the next attempt on the mart is there.
         let state = State { checkpoint: checkpoint.reset(), version: state.version + 1 };
         self.fence.ledger().adopt(lease, &state).await?;
-        Ok(state)
+        self.clear_emptied(state).await
     }
 
     /// A batch without rows may not know their columns: those of the batches before count, if there were any.
@@ -215,7 +235,10 @@ impl PostgresSink {
         let (schema, has_rows) = (batch.rows.schema(), batch.rows.num_rows() > 0);
         if self.mart.is_to_come && has_rows {
             let name = self.mart.name.clone();
+            let own = std::mem::take(&mut self.mart.own);
             self.mart = create::mart(&self.session, &name, &self.target, &schema).await?;
+            self.mart.own = own;
+            self.mart.require_own_part(&self.session).await?;
         }
         match batch.columns_unknown || self.mart.is_to_come {
             true => Ok(()),
@@ -232,11 +255,22 @@ impl PostgresSink {
             true => Shape::new(&self.mart, schema)?,
             false => Shape::of_none(&self.mart, schema)?,
         };
+        shape.require_whole(&self.mart)?;
         self.copies.clear();
-        self.session.run(&statements::create_stage(&shape)).await?;
-        let merge = statements::merge(&self.mart, &shape, STAGE, Find::ByKey, "");
-        self.session.client.prepare(&merge).await.map_err(|error| self.mismatch(error))?;
         self.shape = Some(shape);
+        let checked = self.check_shape().await;
+        if checked.is_err() {
+            self.shape = None;
+        }
+        checked
+    }
+
+    async fn check_shape(&mut self) -> Result<()> {
+        self.claim_columns().await?;
+        let shape = self.shape()?;
+        self.session.run(&statements::create_stage(shape)).await?;
+        let merge = statements::merge(&self.mart, shape, STAGE, Find::ByKey, "");
+        self.session.client.prepare(&merge).await.map_err(|error| self.mismatch(error))?;
         Ok(())
     }
 
@@ -275,9 +309,6 @@ impl PostgresSink {
         let committed = self.fence.commit(&self.session, &last, commit, &checkpoint, &outcome).await?;
         self.refused.committed(&outcome);
         self.loads.committed(batch, &checkpoint);
-        if batch.to.is_none() {
-            self.passed.deleted += outcome.counts.deleted;
-        }
         Ok(Written {
             counts: outcome.counts,
             checkpoint,
@@ -299,14 +330,17 @@ impl PostgresSink {
             _ => self.reject_duplicates(STAGE, care, outcome).await?,
         };
         outcome.closed = self.refused.closed_by(batch, &self.mart.key, outcome)?;
+        let has_keys = matches!(&batch.scope, Scope::Keys(keys) if keys.num_rows() > 0);
+        if has_keys || staged > removed {
+            self.take_turns().await?;
+        }
         self.delete_scope(batch, commit, outcome).await?;
         if staged > removed {
             self.merge(STAGE, Find::ByKey, staged - removed, care, outcome).await?;
         }
         outcome.closed.retain(|key| !outcome.rejects.iter().any(|reject| reject.key == *key));
-        let deleted = outcome.counts.deleted;
         Ok(match &batch.to {
-            Some(to) => commit.from.advance(commit.run, to.clone(), deleted, self.passed.before),
+            Some(to) => commit.advance(to.clone(), self.row_change(outcome)),
             // What a load has staged is older than what the backfill has just written: it starts anew.
             None if commit.from.load.is_some_and(|load| load.path == LoadPath::Staged) => {
                 commit.from.without_pass()
@@ -338,6 +372,7 @@ impl PostgresSink {
     fn distinct(&self, batch: &Batch) -> Result<Distinct> {
         let (mut rows, mut rejected) = (batch.rows.clone(), Vec::new());
         without_null_keys(&mut rows, &mut rejected, &self.mart.key)?;
+        self.mart.without_foreign_rows(&mut rows, &mut rejected)?;
         let mut distinct = match self.has_order || self.shape()?.has_plain_key(&self.mart) {
             true => duplicates::distinct(&rows, &self.mart.key, self.has_order)?,
             false => Distinct::all(&rows),
@@ -361,22 +396,27 @@ impl PostgresSink {
         self.delete(delete, commit, outcome).await
     }
 
-    /// The mart's size when the pass began: rows that the pass brings in must not make room for deletes.
-    async fn rows_before(&mut self, commit: &Commit, outcome: &Outcome) -> Result<Option<u64>> {
-        let known = commit.from.rows_before.or(self.passed.before);
-        if known.is_none() && outcome.counts.deleted > 0 {
-            let now = self.figure(&format!("select count(*) from {}", self.mart.table)).await?;
-            self.passed.before = Some(now + outcome.counts.deleted);
-            return Ok(self.passed.before);
+    /// Behind deletes, before anything is merged. The batch is rolled back where it is over the limit.
+    async fn hold_delete_limit(&mut self, commit: &Commit, deleted: u64) -> Result<()> {
+        if deleted == 0 {
+            return Ok(());
         }
-        self.passed.before = known;
-        Ok(known)
+        let before = match commit.from.deletes.rows_before.or(self.rows_before) {
+            Some(before) => before,
+            None => {
+                let own = self.mart.own.condition("t");
+                let count = format!("select count(*) from {} t where {own}", self.mart.table);
+                let now = self.figure(&count).await?;
+                now + commit.backfill_deleted + deleted
+            }
+        };
+        self.rows_before = Some(before);
+        deletes::hold_limit(&self.mart.name, commit, deleted, before)
     }
 
-    fn hold_delete_limit(&self, commit: &Commit, deleted: u64, before: u64) -> Result<()> {
-        let total = commit.from.deleted + self.passed.deleted + deleted;
-        let total = if deleted == 0 { 0 } else { total };
-        deletes::hold_limit(&self.mart.name, commit.delete_limit, total, before)
+    fn row_change(&self, outcome: &Outcome) -> RowChange {
+        let Counts { deleted, inserted, .. } = outcome.counts;
+        RowChange { deleted, inserted, rows_before: self.rows_before }
     }
 
     async fn count_of(&self, sql: &str) -> Tried<u64> {

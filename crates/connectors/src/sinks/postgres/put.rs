@@ -7,7 +7,6 @@ use arrow_array::{Array, ArrayRef, RecordBatch, TimestampMicrosecondArray};
 use arrow_schema::{Field, Schema};
 use bytes::{Bytes, BytesMut};
 use futures_util::SinkExt;
-use tokio::join;
 use tokio_postgres::{CopyInSink, Statement};
 use vitrina_core::{Error, Outcome, Result};
 use vitrina_pgcopy::Encoder;
@@ -30,10 +29,22 @@ pub(super) enum Care {
 }
 
 const TIMESTAMPTZ: u32 = 1184;
+/// The server writes one message while the next is made.
 const ROWS_A_MESSAGE: usize = 250;
 /// COPY gathers up to 1,000 rows in slots, and counts the slots of one statement in a time that grows with their
-/// square: a batch of that size takes less as several statements, and a large one soon reuses its slots.
+/// square: a batch of that size takes less as several statements, and a large one soon reuses its slots. Each statement
+/// is a round trip more.
+const ROWS_A_COPY: usize = 500;
 const LARGE: usize = 4000;
+
+/// What COPY has done.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Copied {
+    /// On the wire.
+    pub(super) bytes: u64,
+    /// That the table has taken, by its own answer.
+    rows: u64,
+}
 
 /// Where rows go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,13 +81,15 @@ impl PostgresSink {
         if rows.num_rows() == 0 {
             return Ok(());
         }
-        outcome.counts.bytes += self.fill(way, rows).await?;
+        let filled = self.fill(way, rows).await?;
+        outcome.counts.bytes += filled.bytes;
         if *way == Way::Stage && care == Care::Rows {
             // A value that the mart's types cannot hold would fail every statement that looks at it.
             self.count_of(&statements::cast_all(self.shape()?)).await?;
         }
         if *way == Way::Mart {
-            outcome.counts.inserted += rows.num_rows() as u64;
+            outcome.counts.inserted += filled.rows;
+            self.tell_left_out((rows.num_rows() as u64).saturating_sub(filled.rows));
         }
         Ok(())
     }
@@ -144,72 +157,65 @@ impl PostgresSink {
     }
 
     /// Rows into a table with the mart's types: straight, or cast on the way.
-    async fn fill(&mut self, way: &Way, rows: &RecordBatch) -> Tried<u64> {
+    async fn fill(&mut self, way: &Way, rows: &RecordBatch) -> Tried<Copied> {
         if let Some((into, rows)) = self.straight(way, rows)? {
             return self.copy(&into, &rows).await;
         }
         let insert = statements::insert_staged(&self.mart, self.shape()?, way);
-        let bytes = self.copy(STAGE, rows).await?;
-        self.count_of(&insert).await?;
+        let Copied { bytes, .. } = self.copy(STAGE, rows).await?;
+        let rows = self.count_of(&insert).await?;
         self.session.run(&format!("truncate {STAGE}")).await?;
-        Ok(bytes)
+        Ok(Copied { bytes, rows })
     }
 
-    /// COPYs rows; answers their size on the wire.
-    pub(super) async fn copy(&mut self, into: &str, rows: &RecordBatch) -> Tried<u64> {
+    async fn copy(&mut self, into: &str, rows: &RecordBatch) -> Tried<Copied> {
         let statement = self.copy_statement(into).await?;
-        let copying = self.session.client.copy_in(&statement).await;
-        let copying = copying.map_err(|error| Trouble::of(&self.session, error))?;
-        let (mut last, bytes) = self.send_all(&statement, copying, rows).await?;
-        last.as_mut().finish().await.map_err(|error| Trouble::of(&self.session, error))?;
-        Ok(bytes)
+        let copying = self.start_copy(&statement).await?;
+        let (mut last, mut copied) = self.send_all(&statement, copying, rows).await?;
+        copied.rows += self.finish_copy(last.as_mut()).await?;
+        Ok(copied)
     }
 
-    /// By one COPY or several. The last one is not finished yet: what comes behind it need not wait.
+    /// No COPY may be sent behind one that is not finished: where the first fails, the second cannot start, and the
+    /// client then ends it by one message more than the server expects, whose answer nobody waits for. After a COPY
+    /// that did not start the session is out of step for the same reason, so this is never one row's error, after which
+    /// the session would be used again.
+    pub(super) async fn start_copy(&self, statement: &Statement) -> Result<CopyInSink<Bytes>> {
+        self.session.client.copy_in(statement).await.map_err(|error| self.session.explain(error))
+    }
+
+    /// Answers how many rows the table has taken.
+    async fn finish_copy(&self, copying: Pin<&mut CopyInSink<Bytes>>) -> Tried<u64> {
+        copying.finish().await.map_err(|error| Trouble::of(&self.session, error))
+    }
+
+    /// By one COPY or several. The last one is not finished yet: a statement behind it need not wait.
     pub(super) async fn send_all(
         &self,
         statement: &Statement,
         first: CopyInSink<Bytes>,
         rows: &RecordBatch,
-    ) -> Tried<(Pin<Box<CopyInSink<Bytes>>>, u64)> {
-        let refused = |error| Trouble::of(&self.session, error);
+    ) -> Tried<(Pin<Box<CopyInSink<Bytes>>>, Copied)> {
         let encoder = Encoder::new(rows.schema()).map_err(|error| Trouble::unwritable(&error))?;
-        let some = if rows.num_rows() < LARGE { ROWS_A_MESSAGE } else { rows.num_rows() };
+        let size = if rows.num_rows() < LARGE { ROWS_A_COPY } else { rows.num_rows() };
         let mut copying = Box::pin(first);
-        let mut bytes =
-            self.send(copying.as_mut(), &encoder, &rows.slice(0, some.min(rows.num_rows()))).await?;
-        for from in (some..rows.num_rows()).step_by(some) {
-            let (copied, next) = join!(copying.as_mut().finish(), self.session.client.copy_in(statement));
-            copied.map_err(refused)?;
-            copying = Box::pin(next.map_err(refused)?);
-            let piece = rows.slice(from, some.min(rows.num_rows() - from));
-            bytes += self.send(copying.as_mut(), &encoder, &piece).await?;
-        }
-        Ok((copying, bytes))
-    }
-
-    /// In pieces: the server writes one while the next is made.
-    async fn send(
-        &self,
-        mut copying: Pin<&mut CopyInSink<Bytes>>,
-        encoder: &Encoder,
-        rows: &RecordBatch,
-    ) -> Tried<u64> {
-        let mut bytes = 0;
-        for from in (0..rows.num_rows()).step_by(ROWS_A_MESSAGE) {
-            let mut buffer = BytesMut::new();
-            if from == 0 {
-                Encoder::header(&mut buffer);
+        let mut copied = Copied::default();
+        for from in (0..rows.num_rows()).step_by(size) {
+            let piece = rows.slice(from, size.min(rows.num_rows() - from));
+            let mut messages = messages(&encoder, &piece);
+            // Made while the server works on the piece before.
+            let mut message = messages.next().transpose()?;
+            if from > 0 {
+                copied.rows += self.finish_copy(copying.as_mut()).await?;
+                copying = Box::pin(self.start_copy(statement).await?);
             }
-            let piece = rows.slice(from, ROWS_A_MESSAGE.min(rows.num_rows() - from));
-            encoder.encode(&piece, &mut buffer).map_err(|error| Trouble::unwritable(&error))?;
-            if from + ROWS_A_MESSAGE >= rows.num_rows() {
-                Encoder::trailer(&mut buffer);
+            while let Some(next) = message {
+                copied.bytes += next.len() as u64;
+                copying.send(next).await.map_err(|error| Trouble::of(&self.session, error))?;
+                message = messages.next().transpose()?;
             }
-            bytes += buffer.len() as u64;
-            copying.send(buffer.freeze()).await.map_err(|error| Trouble::of(&self.session, error))?;
         }
-        Ok(bytes)
+        Ok((copying, copied))
     }
 
     /// Known to the server after the first time.
@@ -230,6 +236,26 @@ impl PostgresSink {
             self.session.client.query_one(sql, &[]).await.map_err(|error| self.session.explain(error))?;
         Ok(row.get::<_, i64>(0).unsigned_abs())
     }
+}
+
+/// The rows of one COPY, message by message.
+fn messages<'a>(
+    encoder: &'a Encoder,
+    rows: &'a RecordBatch,
+) -> impl Iterator<Item = Tried<Bytes>> + Send + 'a {
+    let message = move |from: usize| {
+        let mut buffer = BytesMut::new();
+        if from == 0 {
+            Encoder::header(&mut buffer);
+        }
+        let piece = rows.slice(from, ROWS_A_MESSAGE.min(rows.num_rows() - from));
+        encoder.encode(&piece, &mut buffer).map_err(|error| Trouble::unwritable(&error))?;
+        if from + ROWS_A_MESSAGE >= rows.num_rows() {
+            Encoder::trailer(&mut buffer);
+        }
+        Ok(buffer.freeze())
+    };
+    (0..rows.num_rows()).step_by(ROWS_A_MESSAGE).map(message)
 }
 
 /// The rows with one more column that holds this moment.

@@ -5,6 +5,7 @@ use arrow_schema::{Field, Fields, Schema};
 use vitrina_core::{Error, Result};
 use vitrina_pgcopy::{Encoder, Kind, Scalar};
 
+use super::declared::Declared;
 use super::mart::{Mart, MartColumn};
 use crate::sql::identifier;
 
@@ -24,6 +25,8 @@ pub(super) struct WrittenColumn {
     native: bool,
     /// Equal bytes are equal values, and come out as they went in.
     plain: bool,
+    /// Spaces behind so many characters would be cut without a word.
+    pub(super) cuts_behind: Option<usize>,
 }
 
 impl Shape {
@@ -46,11 +49,24 @@ impl Shape {
         Ok(shape)
     }
 
+    /// Postgres rounds and drops without a word as it writes: less would arrive than was read. What a function has made
+    /// has no declared type, and is judged by its kind alone.
+    pub(super) fn require_whole(&self, mart: &Mart) -> Result<()> {
+        for (field, WrittenColumn { column, .. }) in self.fields.iter().zip(&self.written) {
+            let declared = field.metadata().get("pg_type").map(|declared| Declared::parse(declared));
+            if declared.is_some_and(|declared| !Declared::parse(&column.base_type).takes(&declared)) {
+                return Err(rounds(mart, field, column));
+            }
+        }
+        Ok(())
+    }
+
     /// Of rows that lie in a table with these columns of the mart, and its types.
     pub(super) fn gathered(mart: &Mart, names: &[String]) -> Result<Self> {
         let written = |name: &String| {
             let column = mart.column(name, "column of the load")?.clone();
-            Ok(WrittenColumn { staged_type: column.full_type.clone(), native: true, plain: false, column })
+            let staged_type = column.full_type.clone();
+            Ok(WrittenColumn { staged_type, native: true, plain: false, cuts_behind: None, column })
         };
         let field = |name: &String| Field::new(name, arrow_schema::DataType::Utf8, true);
         let shape = Self {
@@ -138,18 +154,13 @@ fn written(mart: &Mart, field: &Field, staged_type: impl Into<String>) -> Result
     let column = mart.column(field.name(), "column of the query");
     let column = column.map_err(|error| with_alter(mart, field, error))?.clone();
     let kind = Kind::of_field(field);
+    let declared = field.metadata().get("pg_type").map(|declared| Declared::parse(declared));
     if kind.is_some_and(|kind| loses(kind, Kind::of_oid(column.oid))) {
-        let declared = field.metadata().get("pg_type").map_or("another type", String::as_str);
-        let message = format!(
-            "column {:?} of {} is {}, and the query returns {declared}: values would be rounded in silence",
-            field.name(),
-            mart.name,
-            column.full_type
-        );
-        return Err(
-            Error::fix("sink.type_mismatch", message).hint("cast the column in the query to the mart's type")
-        );
+        return Err(rounds(mart, field, &column));
     }
+    let longest = Declared::parse(&column.base_type).longest();
+    let cuts_behind =
+        longest.filter(|longest| !declared.as_ref().is_some_and(|declared| declared.fits_within(*longest)));
     let native = kind.is_some_and(|kind| kind.is_native() && kind == Kind::of_oid(column.oid));
     use Scalar::{Bool, Bytea, Date, Int2, Int4, Int8, Text, Timestamp, Timestamptz, Uuid};
     let by_bytes =
@@ -157,7 +168,21 @@ fn written(mart: &Mart, field: &Field, staged_type: impl Into<String>) -> Result
     let by_bytes = kind.is_some_and(|kind| by_bytes.contains(&kind));
     const PADDED: u32 = 1042;
     let plain = native && by_bytes && column.oid != PADDED && (column.is_text || !column.rounds);
-    Ok(WrittenColumn { column, staged_type: staged_type.into(), native, plain })
+    Ok(WrittenColumn { column, staged_type: staged_type.into(), native, plain, cuts_behind })
+}
+
+fn rounds(mart: &Mart, field: &Field, column: &MartColumn) -> Error {
+    let (name, full_type) = (field.name(), &column.full_type);
+    let returned = field.metadata().get("pg_type").map_or("another type", String::as_str);
+    let message = format!(
+        "column {name:?} of {} is {full_type}, and the query returns {returned}: values would be rounded in silence",
+        mart.name,
+    );
+    Error::fix("sink.type_mismatch", message).hint(format!(
+        "cast the column in the query to the mart's type, {}::{}, if that is wanted; or give the mart's column the type that the query returns",
+        identifier(name),
+        column.base_type
+    ))
 }
 
 /// Postgres would assign these without a word, and less would arrive than was read.

@@ -1,6 +1,7 @@
 //! The SQL of the Postgres sink, made of a mart and the shape of the rows for it.
 
 use super::mart::Mart;
+use super::own_part::{OwnPart, has_value};
 use super::put::Way;
 use super::shape::{Shape, WrittenColumn};
 use crate::sql::{identifier, literal};
@@ -81,11 +82,15 @@ pub(super) fn merge(mart: &Mart, shape: &Shape, from: &str, find: Find, conditio
     let key = mart.key.iter().map(|name| identifier(name)).collect::<Vec<_>>();
     let known = known(mart, shape, find);
     let differs = differs(&rest, &key[0]);
+    // By columns a row without a value is none.
+    let says = says_something(mart, shape)
+        .map(|says| format!(" and (m.{} is not null or {says})", key[0]))
+        .unwrap_or_default();
     let order = key.iter().map(|name| format!("s.{name}")).collect::<Vec<_>>().join(", ");
     format!(
         "with merged as (
             insert into {} as t ({columns})
-            select {values} from {from} s left join {known} where {differs}{condition} order by {order}
+            select {values} from {from} s left join {known} where {differs}{says}{condition} order by {order}
             on conflict ({}) {}
             returning {} as inserted)
          select count(*) filter (where inserted), count(*) filter (where not inserted) from merged",
@@ -151,14 +156,14 @@ pub(super) fn create_keys(mart: &Mart, table: &str, columns: &[&str]) -> String 
 }
 
 /// Rows of the mart that a whole load did not bring. Keys with an open reject stay.
-pub(super) fn delete_missing(mart: &Mart, shape: &Shape, loaded: &str, refused: bool) -> String {
+pub(super) fn delete_missing(mart: &Mart, shape: &Shape, loaded: &str, refused: bool) -> Vec<String> {
     let same = same_key(mart, shape, "s", "t");
     let kept = not_refused(mart, refused);
-    format!("delete from {} t where not exists (select from {loaded} s where {same}){kept}", mart.table)
+    mart.delete(None, &format!("not exists (select from {loaded} s where {same}){kept}"))
 }
 
 /// Rows of the mart whose change key is in the scope and whose key is not in the batch.
-pub(super) fn delete_keys(mart: &Mart, came: Option<&Shape>, scope: &[&str], refused: bool) -> String {
+pub(super) fn delete_keys(mart: &Mart, came: Option<&Shape>, scope: &[&str], refused: bool) -> Vec<String> {
     let in_scope = |name: &&str| {
         let column = identifier(name);
         match mart.is_key(name) {
@@ -172,7 +177,20 @@ pub(super) fn delete_keys(mart: &Mart, came: Option<&Shape>, scope: &[&str], ref
         let same = same_key(mart, shape, "s", "t");
         format!(" and not exists (select from {STAGE} s where {same})")
     });
-    format!("delete from {} t using {SCOPE} c where {in_scope}{}{kept}", mart.table, left.unwrap_or_default())
+    mart.delete(Some(&format!("{SCOPE} c")), &format!("{in_scope}{}{kept}", left.unwrap_or_default()))
+}
+
+/// By columns, rows of the mart in which nobody has a value any more.
+pub(super) fn delete_empty(mart: &Mart, shape: &Shape, from: &str) -> Option<String> {
+    let says = says_something(mart, shape)?;
+    Some(mart.delete_empty(from, &format!("{} and not ({says})", same_key(mart, shape, "s", "t"))))
+}
+
+/// By columns, a staged row `s` has a value in one that it brings. A batch need not bring all columns of its pipeline.
+fn says_something(mart: &Mart, shape: &Shape) -> Option<String> {
+    let names = shape.written.iter().map(|written| written.column.name.as_str());
+    let own = names.filter(|name| !mart.is_key(name));
+    matches!(mart.own, OwnPart::Columns(_)).then(|| has_value(own, "s"))
 }
 
 fn not_refused(mart: &Mart, refused: bool) -> String {
@@ -211,8 +229,9 @@ fn staged_key(mart: &Mart, shape: &Shape) -> Vec<String> {
 /// Staged rows whose key the mart does not have.
 pub(super) fn count_new(mart: &Mart, shape: &Shape, from: &str, condition: &str) -> String {
     let same = same_key(mart, shape, "s", "m");
+    let says = says_something(mart, shape).map(|says| format!(" and {says}")).unwrap_or_default();
     format!(
-        "select count(*) from {from} s where not exists (select from {} m where {same}){condition}",
+        "select count(*) from {from} s where not exists (select from {} m where {same}){says}{condition}",
         mart.table
     )
 }

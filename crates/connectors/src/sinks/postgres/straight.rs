@@ -19,6 +19,8 @@ impl PostgresSink {
         let started = Instant::now();
         let Some(load) = under_way(batch, commit) else { return Ok(None) };
         let way = match load.path {
+            // How many of the rows triggers leave out is known when they have been copied.
+            LoadPath::Direct if self.mart.has_triggers || !self.mart.own.is_whole() => return Ok(None),
             LoadPath::Direct => Way::Mart,
             LoadPath::Staged if !self.loads.has_staging(load) => return Ok(None),
             LoadPath::Staged => Way::Load(self.loads.table(load.id)),
@@ -30,17 +32,17 @@ impl PostgresSink {
 
         let statement = self.copy_statement(&into).await?;
         let refused = |error| Trouble::of(&self.session, error);
-        let (begun, copying) = join!(self.session.run(begin(batch)), self.session.client.copy_in(&statement));
+        let (begun, copying) = join!(self.session.run(begin(batch)), self.start_copy(&statement));
         begun?;
         let mut outcome = self.refused.outcome(batch, commit);
-        let (mut last, bytes) = self.send_all(&statement, copying.map_err(refused)?, &rows).await?;
-        outcome.counts.bytes = bytes;
+        let (mut last, copied) = self.send_all(&statement, copying?, &rows).await?;
+        outcome.counts.bytes = copied.bytes;
         if way == Way::Mart {
             outcome.counts.inserted = count;
         }
         outcome.write_ms = millis(started);
         let told = if way == Way::Mart { String::new() } else { record(load, batch, count) };
-        let checkpoint = commit.from.advance(commit.run, to, 0, None);
+        let checkpoint = commit.advance(to, self.row_change(&outcome));
         let committing = self.fence.commit(&self.session, &told, commit, &checkpoint, &outcome);
         let (copied, committed) = join!(last.as_mut().finish(), committing);
         copied.map_err(refused)?;

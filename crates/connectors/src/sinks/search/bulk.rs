@@ -24,6 +24,10 @@ const SMALLEST: usize = 64 << 10;
 const WORTH_COMPRESSING: usize = 16 << 10;
 /// Waits before what was refused for now is sent again; progress starts them anew.
 const WAITS: [u64; 11] = [50, 100, 200, 400, 800, 1600, 3000, 5000, 8000, 12_000, 20_000];
+/// Times that the connection may break with the same operations, while the server answers other calls, before they are
+/// divided; and with a single one before its row is rejected.
+const BREAKS: usize = 3;
+const BREAKS_ALONE: usize = 6;
 /// Only what is looked at; the answer to a bulk may else be as long as the bulk.
 const ANSWER: &str = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.type,items.delete._index";
 
@@ -129,11 +133,18 @@ impl Bulk<'_> {
     /// Sends these operations until each has its answer.
     async fn until_done(&self, part: &Part<'_>, mut pending: Vec<usize>) -> Result<Sent> {
         let path = format!("{}/_bulk?require_alias=true&{ANSWER}", self.door);
-        let (mut sent, mut waits) = (Sent::default(), WAITS.into_iter());
+        let (mut sent, mut waits, mut breaks) = (Sent::default(), WAITS.into_iter(), 0);
         loop {
             let body = part.pack(&pending, self.client.compresses);
+            let begun = Instant::now();
             let lost = match self.client.bulk(&path, &body).await {
-                Err(lost) if lost.remedy == Remedy::Release => lost,
+                Err(lost) if lost.remedy == Remedy::Release => {
+                    breaks = if self.is_broken(begun).await { breaks + 1 } else { 0 };
+                    if breaks == if pending.len() > 1 { BREAKS } else { BREAKS_ALONE } {
+                        return Ok(sent.and(self.halves(part, pending, Fault::breaks_connection()).await?));
+                    }
+                    lost
+                }
                 Err(mistake) => return Err(mistake),
                 Ok(reply) => match reply.fault() {
                     None => {
@@ -176,6 +187,12 @@ impl Bulk<'_> {
                 return Ok(sent.and(self.split(part, pending).await?));
             }
         }
+    }
+
+    /// The connection of a bulk broke, and not because the server is away or slow: it answers other calls.
+    async fn is_broken(&self, begun: Instant) -> bool {
+        begun.elapsed() < self.client.bulk_patience.answer
+            && self.client.hello().await.is_ok_and(|reply| reply.status.is_success())
     }
 
     /// Nobody has heard of the server since the operations were first sent, in whatever parts.

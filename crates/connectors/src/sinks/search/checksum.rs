@@ -50,7 +50,7 @@ pub(super) fn mapped(mut mapping: Value) -> Value {
     let unsearched = json!({"type": "long", "index": false});
     mapping["properties"][FIELD] = json!({"dynamic": "strict", "properties": {
         "bucket": {"type": "short"}, "low": unsearched.clone(), "high": unsearched}});
-    mapping["_meta"]["vitrina"] = json!({"checksum": FORM});
+    mapping["_meta"]["vitrina"]["checksum"] = json!(FORM);
     mapping
 }
 

@@ -3,7 +3,7 @@
 //! A node that cannot be reached is passed over. Every other answer, and the lack of one, is the caller's to judge.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,8 @@ pub(crate) struct Client {
     pub(super) compresses: bool,
     /// What is known of indexes that were written to.
     pub(super) known: Known,
+    /// The index that closed write aliases are moved to is there.
+    pub(super) can_close: AtomicBool,
 }
 
 impl fmt::Debug for Client {
@@ -123,6 +125,7 @@ impl Client {
             bulk_patience: BulkPatience::default(),
             bulk_bytes: AtomicUsize::new(super::bulk::LARGEST),
             known: Known::default(),
+            can_close: AtomicBool::new(false),
         })
     }
 

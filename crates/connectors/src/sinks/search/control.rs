@@ -1,12 +1,14 @@
-//! Who owns an index: one document a target in an index of Vitrina's own, moved by compare-and-set.
+//! Who owns an index: one document a target in an index of Vitrina's own, moved by compare-and-set. Where several pipelines
+//! write to an index its document names them, and each keeps its lease in a document beside it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use reqwest::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
-use vitrina_core::{Checkpoint, Error, LeaseToken, PipelineId, Result, RunId};
+use vitrina_core::{Checkpoint, Error, Holder, Lease, LeaseToken, Owner, PipelineId, Result, RunId};
 
 use super::client::Client;
 use super::indexes;
@@ -17,10 +19,16 @@ pub(super) struct Control {
     /// The index readers search; the document's id may be another where several pipelines write to it.
     pub(super) target: String,
     pub(super) installation: Uuid,
-    /// Nobody's where the pipeline was deleted.
+    /// The only writer of the index. None where it was deleted, or where there are `writers`.
     pub(super) pipeline: Option<PipelineId>,
-    /// Whose doors are open.
+    /// Pipelines that write some of the fields each, with their installations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) writers: BTreeMap<PipelineId, Uuid>,
+    /// The newest owner that has written, or has fenced those before it.
     pub(super) token: LeaseToken,
+    /// Whose token it is; none where an older release has written it, and where nobody owns the index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) owner: Option<Owner>,
     /// The physical index that readers see.
     #[serde(default)]
     pub(super) live: Option<String>,
@@ -39,6 +47,17 @@ pub(super) struct Control {
     /// What its pipeline writes of documents that others write to as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) fields: Vec<String>,
+}
+
+impl Control {
+    /// The lease that the index was acquired with last.
+    pub(super) fn holder(&self) -> Holder {
+        Holder { owner: self.owner, token: self.token }
+    }
+
+    pub(super) fn acquired_by(self, lease: &Lease) -> Self {
+        Self { token: lease.token, owner: Some(lease.owner), ..self }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,9 +121,14 @@ impl Controls {
 
     /// What is there, or `first` where there was nothing.
     pub(super) async fn read_or_create(&self, first: &Control) -> Result<Held> {
-        if let Some(held) = self.read().await? {
-            return Ok(held);
+        match self.read().await? {
+            Some(held) => Ok(held),
+            None => self.create(first).await,
         }
+    }
+
+    /// `first`, or what somebody else has created meanwhile.
+    pub(super) async fn create(&self, first: &Control) -> Result<Held> {
         self.prepare().await?;
         let path = format!("{CONTROL}/_create/{}?refresh=false", encoded(&self.id));
         let reply = self.client.call(Method::PUT, &path, Some(&json!(first))).await?;
@@ -138,6 +162,39 @@ impl Controls {
             status if status.is_success() => Ok(()),
             _ => Err(self.client.explain(&reply)),
         }
+    }
+
+    /// Pipelines that keep their leases beside the document of this index, with their installations. Asked where that does
+    /// not name them: an older release did not.
+    pub(super) async fn unnamed_writers(&self) -> Result<BTreeMap<PipelineId, Uuid>> {
+        #[derive(Deserialize)]
+        struct Page {
+            hits: Hits,
+        }
+        #[derive(Deserialize)]
+        struct Hits {
+            hits: Vec<Hit>,
+        }
+        #[derive(Deserialize)]
+        struct Hit {
+            #[serde(rename = "_id")]
+            id: String,
+            #[serde(rename = "_source")]
+            control: Value,
+        }
+        let refresh = self.client.call(Method::POST, &format!("{CONTROL}/_refresh"), None).await?;
+        if refresh.status == StatusCode::NOT_FOUND {
+            return Ok(BTreeMap::new());
+        }
+        let path = format!("{CONTROL}/_search?allow_partial_search_results=false&size=10000");
+        let page: Page = self.client.get(Method::POST, &path, Some(&json!({}))).await?;
+        let named = page
+            .hits
+            .hits
+            .into_iter()
+            .filter(|hit| hit.id.strip_prefix(&self.id).is_some_and(|rest| rest.starts_with('~')));
+        let controls = named.filter_map(|hit| serde_json::from_value::<Control>(hit.control).ok());
+        Ok(controls.filter_map(|control| Some((control.pipeline?, control.installation))).collect())
     }
 
     /// Hidden, and without a field that is searched.

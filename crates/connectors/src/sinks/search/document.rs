@@ -31,9 +31,10 @@ impl<'a> Documents<'a> {
         for (place, column) in schema.fields().iter().enumerate() {
             let Some(name) = target.document.field(column.name()) else { continue };
             let kind = Kind::of_field(column).ok_or_else(|| unknown_type(column.name()))?;
-            let quoted = mapping::type_of(mapping, name).is_some_and(mapping::is_text);
+            let field = mapping::type_of(mapping, name);
             let array: &'a dyn Array = rows.column(place).as_ref();
-            let cells = Cells::of(array, kind, quoted).ok_or_else(|| unknown_type(column.name()))?;
+            let cells = Cells::of(array, kind, field.is_some_and(mapping::is_text));
+            let cells = cells.ok_or_else(|| unknown_type(column.name()))?.fitting(field);
             let mut label = if fields.is_empty() { Vec::new() } else { vec![b','] };
             drop(serde_json::to_writer(&mut label, name));
             label.push(b':');

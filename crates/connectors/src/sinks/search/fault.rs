@@ -24,6 +24,9 @@ struct Cause {
     kind: String,
 }
 
+/// The type of a refusal that no server has spoken.
+const BREAKS_CONNECTION: &str = "breaks_connection";
+
 /// What happens next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Judgement {
@@ -33,7 +36,7 @@ pub(super) enum Judgement {
     Row,
     /// A newer version is there.
     Conflict,
-    /// The door is gone: someone else has taken the pipeline over, or has meddled with it.
+    /// The write alias is closed or gone: someone else has taken the pipeline over, or has meddled with it.
     ShutOut,
     /// Too much at once.
     TooLarge,
@@ -45,6 +48,11 @@ impl Fault {
     /// What an alias that is gone would answer.
     pub(super) fn shut_out() -> Self {
         Self { status: 404, kind: "index_not_found_exception".to_owned(), ..Self::default() }
+    }
+
+    /// No answer, whenever an operation is sent.
+    pub(super) fn breaks_connection() -> Self {
+        Self { kind: BREAKS_CONNECTION.to_owned(), ..Self::default() }
     }
 
     /// Of an item: its reason may hold the document.
@@ -61,13 +69,14 @@ impl Fault {
             "cluster_block_exception" | "index_closed_exception" | "security_exception" => {
                 return Judgement::Stop;
             }
+            BREAKS_CONNECTION => return Judgement::Row,
             "version_conflict_engine_exception" => return Judgement::Conflict,
             "index_not_found_exception" => return Judgement::ShutOut,
+            // A write alias that is closed.
+            "illegal_argument_exception" if self.says("no write index") => return Judgement::ShutOut,
             // Of the index, not of the document.
             "illegal_argument_exception"
-                if ["no write index", "is not an alias", "pipeline with id"]
-                    .iter()
-                    .any(|words| self.says(words)) =>
+                if ["is not an alias", "pipeline with id"].iter().any(|words| self.says(words)) =>
             {
                 return Judgement::Stop;
             }
@@ -117,6 +126,12 @@ impl Fault {
                 "the document is larger than a request to the server may be".to_owned(),
             );
         }
+        if self.kind == BREAKS_CONNECTION {
+            return (
+                "row.connection",
+                "the connection to the server breaks whenever the document is sent; something in between may refuse it".to_owned(),
+            );
+        }
         let kind = self.kind.strip_suffix("_exception").unwrap_or(&self.kind);
         let reason = without_values(self.reason.as_deref().unwrap_or(kind));
         let cause = self.caused_by.as_ref().map(|cause| format!(" ({})", cause.kind)).unwrap_or_default();
@@ -127,6 +142,11 @@ impl Fault {
 
     /// What it means for the run when no single row is to blame.
     pub(super) fn into_error(self, connection: &str) -> Error {
+        if self.kind == BREAKS_CONNECTION {
+            let message =
+                format!("the search connection {connection:?} breaks whenever a document is deleted");
+            return Error::release("sink.connection_lost", message);
+        }
         let message = self.told(connection);
         match self.judge() {
             // Nobody behind a proxy, shards that are not open yet: an outage, however long it takes.
@@ -215,7 +235,12 @@ mod tests {
             ),
             (403, "cluster_block_exception", "blocked by: [FORBIDDEN/8/index write (api)]", Judgement::Stop),
             (400, "index_closed_exception", "closed", Judgement::Stop),
-            (400, "illegal_argument_exception", "no write index is defined for alias [x]", Judgement::Stop),
+            (
+                400,
+                "illegal_argument_exception",
+                "no write index is defined for alias [x]",
+                Judgement::ShutOut,
+            ),
             (
                 400,
                 "illegal_argument_exception",

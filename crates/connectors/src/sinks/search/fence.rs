@@ -1,13 +1,12 @@
-//! How older owners are shut out, and how aliases are changed by nobody but the newest.
+//! How older owners are fenced, and how aliases that readers use are changed by nobody but the newest.
 //!
-//! All writing goes through a door, an alias that names its token. Whoever takes a pipeline over opens a door of its own and
-//! closes all others in one call. Such a call also removes a marker, an empty index that its token has made: a takeover
-//! deletes the markers of others first, and a call without its marker changes nothing.
+//! All writing goes through a write alias of the lease (`write_alias.rs`). A call that exchanges indexes also removes a
+//! marker, an empty index that its token has made: a takeover deletes the markers of others first, and a call without its
+//! marker changes nothing.
 //!
 //! A marker is made, and then the control document is looked at again: if it is unmoved, every later takeover will find
 //! the marker; if not, this owner is not the newest.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use reqwest::Method;
@@ -17,7 +16,9 @@ use vitrina_core::{Error, Lease, Result};
 use super::client::Client;
 use super::control::{Back, Control, Controls, Held, encoded};
 use super::indexes::{self, Standing};
+use super::mark::{self, Mark};
 use super::names::Names;
+use super::write_alias::WriteAliases;
 
 /// Markers that are tried before a server is given up.
 const MARKERS: usize = 4;
@@ -29,14 +30,17 @@ pub(super) struct Fence {
     pub(super) controls: Controls,
     pub(super) lease: Lease,
     pub(super) held: Held,
+    pub(super) aliases: WriteAliases,
 }
 
 impl Fence {
-    /// Makes this token the newest: nobody else changes aliases from here on. Doors of others stay open until `open`.
+    /// Makes this token the newest: nobody else exchanges indexes from here on. Write aliases of others stay open until
+    /// `close_left`.
     pub(super) async fn shut_out(&mut self) -> Result<()> {
-        let control = Control { token: self.lease.token, writer: None, ..self.held.control.clone() };
-        self.replace(control).await?;
-        for marker in indexes::listed(&self.client, &self.names.marker_pattern()).await? {
+        let control = Control { writer: None, ..self.held.control.clone() };
+        self.replace(control.acquired_by(&self.lease)).await?;
+        let (pattern, installation) = (self.names.marker_pattern(), self.held.control.installation);
+        for marker in mark::deletable_guards(&self.client, &pattern, installation).await? {
             if self.names.is_marker(&marker) {
                 indexes::delete(&self.client, &marker).await?;
             }
@@ -51,39 +55,29 @@ impl Fence {
         if self.held.control.writer == token {
             return Ok(());
         }
-        self.replace(Control { writer: token, back, ..self.held.control.clone() }).await
+        let control = Control { writer: token, back, ..self.held.control.clone() };
+        self.replace(control.acquired_by(&self.lease)).await
     }
 
     /// All that was sent has been answered.
     pub(super) async fn end_writing(&mut self) -> Result<()> {
-        self.held = self.written().await?;
-        Ok(())
+        let ended = self.ended().await;
+        self.note_end(ended)
     }
 
-    /// The control document as it says so.
-    pub(super) async fn written(&self) -> Result<Held> {
+    /// The write alias is closed, and then the control document says so. Answers that.
+    pub(super) async fn ended(&self) -> Result<Held> {
         if self.held.control.writer.is_none() {
             return Ok(self.held.clone());
         }
+        self.close_open().await?;
         self.replaced(&Control { writer: None, ..self.held.control.clone() }).await
     }
 
-    /// Opens doors and closes all that are not wanted, unless this is so already.
-    pub(super) async fn open(&mut self, wanted: &[(String, String)]) -> Result<()> {
-        self.sweep().await?;
-        let standing = Standing::look(&self.client, &self.names).await?;
-        let mut actions: Vec<Value> = Vec::new();
-        for (door, index) in standing.doors.iter().filter(|door| !wanted.contains(door)) {
-            actions.push(json!({"remove": {"index": index, "alias": door}}));
-        }
-        for (door, index) in wanted.iter().filter(|(door, index)| !standing.has_door(door, index)) {
-            actions.push(json!({"add": {"index": index, "alias": door, "is_hidden": true}}));
-        }
-        if actions.is_empty() {
-            return Ok(());
-        }
-        let wanted: BTreeSet<(String, String)> = wanted.iter().cloned().collect();
-        self.change(actions, |now| now.doors == wanted).await.map(drop)
+    pub(super) fn note_end(&mut self, ended: Result<Held>) -> Result<()> {
+        self.closed_open(ended.is_ok());
+        self.held = ended?;
+        Ok(())
     }
 
     /// Changes aliases in one step, as long as nobody has taken over. `done` tells from what is there whether a call whose
@@ -118,13 +112,20 @@ impl Fence {
         let mut actions = vec![json!({"remove_index": {"index": self.mark().await?}})];
         actions.extend(indexes.iter().map(|index| json!({"remove_index": {"index": index}})));
         let reply = self.client.once(Method::POST, "_aliases", Some(&json!({"actions": actions}))).await?;
-        if reply.status.is_success() { Ok(()) } else { Err(self.client.explain(&reply)) }
+        if !reply.status.is_success() {
+            return Err(self.client.explain(&reply));
+        }
+        self.removed(indexes);
+        Ok(())
     }
 
     /// Makes a marker, and looks whether it counts. One whose creation has no answer may still come: it is not used.
     async fn mark(&self) -> Result<String> {
-        let hidden =
-            json!({"settings": {"index": {"hidden": true, "number_of_shards": 1, "number_of_replicas": 0}}});
+        let (installation, pipeline) = (self.held.control.installation, self.lease.pipeline);
+        let hidden = json!({
+            "settings": {"index": {"hidden": true, "number_of_shards": 1, "number_of_replicas": 0}},
+            "mappings": Mark { installation, pipeline, load: None }.put_on(json!({})),
+        });
         let mut lost = None;
         for _ in 0..MARKERS {
             let marker = self.names.marker(&self.lease);
@@ -151,7 +152,8 @@ impl Fence {
     pub(super) async fn confirm(&self) -> Result<()> {
         let now = self.controls.read().await?;
         if now.as_ref().is_some_and(|now| {
-            now.control.token == self.held.control.token && now.control.pipeline == self.held.control.pipeline
+            now.control.holder() == self.held.control.holder()
+                && now.control.pipeline == self.held.control.pipeline
         }) {
             return Ok(());
         }
@@ -175,20 +177,26 @@ impl Fence {
         Err(Error::retry("sink.contended", "an older owner of the index has come back"))
     }
 
-    /// What deletes have made under the name of a door that was gone: only an index or an update asks whether a door is a
-    /// door.
+    /// What deletes have created under the name of a write alias that was gone: they do not ask whether it is an alias.
     pub(super) async fn sweep(&self) -> Result<()> {
         for stray in indexes::listed(&self.client, &self.names.door_pattern()).await? {
-            if self.names.is_door(&stray) {
-                tracing::warn!(
-                    index = stray,
-                    "an index in place of an alias, left by an older owner: removed"
-                );
-                indexes::delete(&self.client, &stray).await?;
+            if !self.names.is_door(&stray) {
+                continue;
             }
+            if !mark::is_empty(&self.client, &stray).await? {
+                return Err(in_the_way(&stray));
+            }
+            tracing::warn!(index = stray, "an index in place of an alias, left by an older owner: removed");
+            indexes::delete(&self.client, &stray).await?;
         }
         Ok(())
     }
+}
+
+/// A delete leaves no documents: somebody else has written these.
+fn in_the_way(index: &str) -> Error {
+    Error::fix("sink.name_taken", format!("index {index} has the name of a write alias, and documents"))
+        .hint("it was left as it is; move its documents elsewhere and delete it")
 }
 
 pub(super) fn meddled(names: &Names) -> Error {

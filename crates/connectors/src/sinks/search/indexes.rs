@@ -8,21 +8,25 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 use vitrina_core::{Error, Result};
 
-use super::client::Client;
+use super::client::{Client, Reply};
 use super::control::encoded;
 use super::names::Names;
 
 /// Documents that are looked for with one call.
 const AT_ONCE: usize = 500;
+/// With the first call, which tells how large they are.
+const FIRST: usize = 16;
+/// What an answer should come to.
+const ANSWER_BYTES: usize = 4 << 20;
 
-/// What stands under the name that readers search, and the doors of this pipeline.
+/// What stands under the name that readers search, and the write aliases of this pipeline.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     /// Indexes behind the name.
     pub(super) behind: BTreeSet<String>,
     /// An index has the name itself.
     pub(super) concrete: bool,
-    /// Doors, each with the index behind it.
+    /// Write aliases, open and closed ones, each with the index behind it.
     pub(super) doors: BTreeSet<(String, String)>,
 }
 
@@ -65,10 +69,6 @@ impl Standing {
     /// Something that is not Vitrina's has the name.
     pub(super) fn is_foreign(&self, names: &Names) -> bool {
         self.concrete || (!self.behind.is_empty() && self.live(names).is_none())
-    }
-
-    pub(super) fn has_door(&self, door: &str, index: &str) -> bool {
-        self.doors.contains(&(door.to_owned(), index.to_owned()))
     }
 }
 
@@ -123,6 +123,13 @@ impl Shards {
     }
 }
 
+/// A part of it is nowhere.
+pub(super) async fn is_red(client: &Client, index: &str) -> Result<bool> {
+    let path = format!("_cluster/health/{}?filter_path=status", encoded(index));
+    let health: Value = client.get(Method::GET, &path, None).await?;
+    Ok(health["status"] == "red")
+}
+
 /// Of what is searchable by now.
 pub(super) async fn count(client: &Client, index: &str) -> Result<u64> {
     count_of(client, index, &json!({"match_all": {}})).await
@@ -162,8 +169,13 @@ pub(super) async fn of_ids<S: DeserializeOwned>(
     ids: &[String],
 ) -> Result<Vec<Found<S>>> {
     let (path, mut there) = (format!("{}/_mget{query}", encoded(index)), Vec::new());
-    for some in ids.chunks(AT_ONCE) {
-        there.extend(looked_for(client, &path, &json!({"ids": some})).await?);
+    let (mut rest, mut at_once) = (ids, FIRST);
+    while !rest.is_empty() {
+        let (some, more) = rest.split_at(at_once.min(rest.len()));
+        let reply = client.call(Method::POST, &path, Some(&json!({"ids": some}))).await?;
+        let bytes = reply.body.len().max(1);
+        there.extend(found_in(client, &reply)?);
+        (rest, at_once) = (more, (ANSWER_BYTES * some.len() / bytes).clamp(1, (8 * at_once).min(AT_ONCE)));
     }
     Ok(there)
 }
@@ -184,11 +196,15 @@ pub(super) async fn fields_of(
 }
 
 async fn looked_for<S: DeserializeOwned>(client: &Client, path: &str, body: &Value) -> Result<Vec<Found<S>>> {
+    found_in(client, &client.call(Method::POST, path, Some(body)).await?)
+}
+
+fn found_in<S: DeserializeOwned>(client: &Client, reply: &Reply) -> Result<Vec<Found<S>>> {
     #[derive(Deserialize)]
     struct Answer<S> {
         docs: Vec<Found<S>>,
     }
-    let answer: Answer<S> = client.get(Method::POST, path, Some(body)).await?;
+    let answer: Answer<S> = client.read(reply)?;
     if answer.docs.iter().any(|document| document.error.is_some()) {
         return Err(unread());
     }
@@ -227,6 +243,6 @@ pub(super) async fn require_alone(client: &Client, index: &str, known: impl Fn(&
 }
 
 /// A pattern keeps its star.
-fn pattern(text: &str) -> String {
+pub(super) fn pattern(text: &str) -> String {
     encoded(text).replace("%2A", "*")
 }

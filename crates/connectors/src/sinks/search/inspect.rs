@@ -10,7 +10,7 @@ use crate::sinks::Definition;
 
 /// Errs with the first thing that does. Nothing has to be done at the server beforehand: a load makes its index.
 pub(super) async fn inspect(definition: &Definition<'_>) -> Result<()> {
-    let Definition { name, target, schema, connections } = definition;
+    let Definition { name, target, schema, connections, .. } = definition;
     let key = key(target)?;
     require_key(target, &key, schema)?;
     let derived = mapping::mapping(target, schema, &key);

@@ -5,6 +5,7 @@ use vitrina_core::{Outcome, Result};
 
 use super::bulk::Bulk;
 use super::fault::Judgement;
+use super::made::Made;
 use super::operations::Operations;
 use super::{SearchSink, checksum, indexes};
 
@@ -16,6 +17,14 @@ impl SearchSink {
     pub(super) async fn keep_refused(&self, index: &str, door: &str, outcome: &Outcome) -> Result<u64> {
         let (Some(live), refused) = (&self.live, self.spared_ids(outcome)) else { return Ok(0) };
         if refused.is_empty() {
+            return Ok(0);
+        }
+        // Copied from a source that lacks a part of it, a document would be another one.
+        if Made::look(&self.client, live).await?.is_some_and(|made| !made.has_whole_source()) {
+            tracing::warn!(
+                documents = refused.len(),
+                "documents of rows that were refused are not carried over, as their _source is not whole: the new index is without them"
+            );
             return Ok(0);
         }
         let operations = self.copies(live, &refused).await?;

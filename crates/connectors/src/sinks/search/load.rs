@@ -2,23 +2,28 @@
 //! that readers see, in one step. The one before stays, to go back to.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arrow_array::RecordBatch;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use uuid::Uuid;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Entry, Error, Load, LoadPath, Outcome, Position, Result, Scope,
+    Batch, Checkpoint, Commit, Entry, Error, Load, LoadPath, Outcome, Position, Result, RowChange, Scope,
 };
 
+use super::announce::{digest, held};
 use super::control::{self, Control, Previous, encoded};
 use super::fence::Fence;
 use super::indexes::{self, Standing};
+use super::made::Made;
+use super::mark::{self, Mark};
 use super::names::Names;
 use super::rollback::established;
 use super::upsert::Route;
-use super::vanish::ids_of;
-use super::{SearchSink, mapping, versions};
+use super::{SearchSink, load_settings, mapping, reader_aliases, versions};
 use crate::sinks::deletes;
 use crate::sinks::refused::Refused;
 
@@ -87,7 +92,9 @@ impl SearchSink {
         }
         load.made = true;
         let index = self.names.physical(load.id);
-        let door = self.names.load_door(self.fence()?.held.control.token, load.id);
+        let door = self.fence_mut()?.write_alias(&index).await?;
+        let fitting = self.fitting(batch, &index, outcome).await?;
+        let batch: &Batch = &fitting;
         let (rows, ids) = self.distinct(batch, outcome)?;
         let checksum = self.carries_checksum(&index).await?;
         let version = versions::draw(commit.lease.token)?;
@@ -102,12 +109,13 @@ impl SearchSink {
             false => (load.rows + outcome.counts.inserted).saturating_sub(unloaded),
         };
         self.hold_rejects(commit, outcome).await?;
+        let mut change = RowChange::default();
         if batch.ends_pass() {
             let exact = self.tells_every_row(batch);
-            self.finish_load(load, exact, &route, commit, outcome).await?;
+            change = self.finish_load(load, exact, &route, commit, outcome).await?;
         }
         let to = batch.to.clone().ok_or_else(|| Error::bug("sink.load", "a load leads nowhere"))?;
-        let mut checkpoint = commit.from.advance(commit.run, to, 0, None);
+        let mut checkpoint = self.behind(commit, Some(to), change);
         checkpoint.load = (!batch.ends_pass()).then_some(load);
         Ok(checkpoint)
     }
@@ -125,7 +133,7 @@ impl SearchSink {
             self.refuse_to_empty().await?;
         }
         let to = batch.to.clone().ok_or_else(|| Error::bug("sink.load", "a load leads nowhere"))?;
-        let mut checkpoint = commit.from.advance(commit.run, to, 0, None);
+        let mut checkpoint = commit.advance(to, RowChange::default());
         checkpoint.load = (!batch.ends_pass()).then_some(load);
         Ok(checkpoint)
     }
@@ -174,7 +182,7 @@ impl SearchSink {
         let Scope::Keys(scope) = &batch.scope else { return Ok(0) };
         let mut gone = self.in_scope(scope, &batch.rows.schema(), route.index).await?;
         // Those of this batch: what was refused before and has come since is as any other.
-        let refused = ids_of(&Refused::default().keys(outcome));
+        let refused = self.ids_of(&Refused::default().keys(outcome));
         let spared: HashSet<&String> = ids.iter().chain(&refused).collect();
         gone.retain(|id| !spared.contains(id));
         let unloaded = gone.len() as u64;
@@ -204,21 +212,33 @@ impl SearchSink {
         Ok(checkpoint)
     }
 
+    /// The index is created with the settings that the target and the server's templates give it; what a load sets aside of
+    /// them is noted in it.
     async fn begin_load(&mut self, load: Load) -> Result<()> {
         self.refuse_foreign().await?;
         self.clear_loads().await?;
         let index = self.names.physical(load.id);
-        let door = self.names.load_door(self.fence()?.held.control.token, load.id);
-        let mut body =
-            json!({"settings": mapping::settings(&self.target, true), "mappings": self.whole_mapping()?});
+        let door = self.names.write_alias(self.fence()?.lease.token);
+        let mapping = reader_aliases::noted(&self.target, self.whole_mapping()?);
+        let mapping = self.mark(Some(load.id))?.put_on(mapping);
+        let mut body = json!({"settings": mapping::settings(&self.target), "mappings": mapping});
         body["aliases"] = json!({&door: {"is_hidden": true}});
-        control::create(&self.client, &index, &body).await?;
-        let alone = indexes::require_alone(&self.client, &index, |alias| alias == door).await;
+        match control::create(&self.client, &index, &body).await? {
+            true => self.fence_mut()?.created_with(&door, &index, true),
+            // By a call whose answer was lost, or by an earlier owner.
+            false => {
+                self.require_own(&index).await?;
+                self.fence_mut()?.created_with(&door, &index, false);
+            }
+        }
+        let (names, client) = (self.names.clone(), Arc::clone(&self.client));
+        let alone = indexes::require_alone(&client, &index, |alias| names.is_door(alias)).await;
         match alone {
             Ok(()) => self.made = Some(load.id),
             Err(_) => indexes::delete(&self.client, &index).await?,
         }
-        alone
+        alone?;
+        load_settings::set_aside(&self.client, &index).await
     }
 
     pub(super) async fn refuse_foreign(&self) -> Result<()> {
@@ -234,14 +254,18 @@ impl SearchSink {
         route: &Route<'_>,
         commit: &Commit,
         outcome: &mut Outcome,
-    ) -> Result<()> {
+    ) -> Result<RowChange> {
         let Route { index, door, .. } = route;
         if self.live.as_deref() == Some(*index) {
             // The swap had happened, and its answer or the checkpoint's was lost.
-            return Ok(());
+            self.announce(commit, 0, digest(&load.id), 0).await?;
+            return Ok(RowChange::default());
         }
-        let kept = self.keep_refused(index, door, outcome).await?;
-        let settled = mapping::settled(&self.target);
+        let kept = match self.keep_refused(index, door, outcome).await {
+            Err(error) => self.unless_unreadable(error).await.map(|()| 0)?,
+            Ok(kept) => kept,
+        };
+        let settled = load_settings::to_give_back(&self.client, index, &self.target).await?;
         let (path, settled) = (format!("{}/_settings", encoded(index)), Some(&settled));
         let (refreshed, sample, settled) = tokio::join!(
             indexes::refresh(&self.client, index),
@@ -257,10 +281,21 @@ impl SearchSink {
         if found == 0 {
             self.refuse_to_empty().await?;
         }
-        if let Some(sample) = sample? {
-            outcome.counts.deleted = self.hold_load_limit(sample, index, found, commit).await?;
-        }
-        self.swap(index, commit).await
+        let sample = match sample {
+            Err(error) => self.unless_unreadable(error).await.map(|()| None)?,
+            Ok(sample) => sample,
+        };
+        let change = match sample {
+            Some(sample) => {
+                let held = held(commit, digest(&load.id));
+                self.hold_load_limit(sample, index, found, &held).await?
+            }
+            None => RowChange { inserted: found, ..RowChange::default() },
+        };
+        outcome.counts.deleted = change.deleted;
+        self.announce(commit, change.deleted, digest(&load.id), change.rows_before.unwrap_or(0)).await?;
+        self.swap(index, commit).await?;
+        Ok(change)
     }
 
     /// A batch was sent whose checkpoint was never entered, and read again it did not bring all of its rows: somebody has
@@ -295,14 +330,34 @@ impl SearchSink {
     }
 
     /// How many documents vanish by the swap: exactly for few, by a sample for many.
-    async fn hold_load_limit(&self, sample: Sample, index: &str, found: u64, commit: &Commit) -> Result<u64> {
+    async fn hold_load_limit(
+        &self,
+        sample: Sample,
+        index: &str,
+        found: u64,
+        commit: &Commit,
+    ) -> Result<RowChange> {
         let Sample { before, ids } = sample;
         let query = json!({"ids": {"values": &ids}});
         let there = if ids.is_empty() { 0 } else { indexes::count_of(&self.client, index, &query).await? };
         let missing = (ids.len() as u64).saturating_sub(there) as f64 / (ids.len() as f64).max(1.0);
         let gone = before.saturating_sub(found).max((missing * before as f64).round() as u64);
-        deletes::hold_limit(&self.target.name, commit.delete_limit, gone, before)?;
-        Ok(gone)
+        deletes::hold_limit(&self.target.name, commit, gone, before)?;
+        let inserted = found.saturating_sub(before.saturating_sub(gone));
+        Ok(RowChange { deleted: gone, inserted, rows_before: Some(before) })
+    }
+
+    /// What readers see is closed or has lost shards: nothing can be compared with it, and a load is what cures it.
+    async fn unless_unreadable(&self, error: Error) -> Result<()> {
+        let Some(live) = &self.live else { return Err(error) };
+        if error.code != "sink.index_closed" && !indexes::is_red(&self.client, live).await? {
+            return Err(error);
+        }
+        tracing::warn!(
+            index = live,
+            "what readers see cannot be read, as it is closed or has lost shards: the delete limit of this load is not held, and no document is carried over"
+        );
+        Ok(())
     }
 
     /// Of what readers see.
@@ -323,11 +378,22 @@ impl SearchSink {
         let Some(live) = &self.live else { return Ok(None) };
         indexes::refresh(&self.client, live).await?;
         let before = indexes::count(&self.client, live).await?;
+        if !self.has_same_ids(live).await? {
+            return Ok(Some(Sample { before, ids: Vec::new() }));
+        }
         let query = json!({"function_score": {"query": {"match_all": {}}, "random_score": {}}});
         let body = json!({"size": SAMPLE, "_source": false, "query": query});
         let path = format!("{}/_search?allow_partial_search_results=false", encoded(live));
         let page: Page = self.client.get(Method::POST, &path, Some(&body)).await?;
         Ok(Some(Sample { before, ids: page.hits.hits.into_iter().map(|hit| hit.id).collect() }))
+    }
+
+    /// The same row has the same id in what readers see: its key is the same, and numbers in it are written the same way.
+    /// Else only counts can be compared.
+    async fn has_same_ids(&self, live: &str) -> Result<bool> {
+        let made = Made::look(&self.client, live).await?.unwrap_or_default();
+        let has_numbers = self.short_keys.contains(&true);
+        Ok(made.key.is_none_or(|key| key == self.key) && (made.short_numbers || !has_numbers))
     }
 
     /// Readers get the new index; what they saw before is kept.
@@ -349,12 +415,13 @@ impl SearchSink {
         self.fence_mut()?.replace(done).await
     }
 
-    /// Readers get another index, the writers its door, in one step that nobody but the newest owner can take.
+    /// Readers get another index, and all write aliases are closed, in one step that nobody but the newest owner can take.
     /// `older` ones go with it.
     pub(super) async fn exchange(&mut self, index: &str, older: &[String]) -> Result<()> {
         let name = self.names.index.clone();
         let control = self.fence()?.held.control.clone();
-        let (door, take_over) = (self.names.door(control.token), self.target.document.take_over);
+        let take_over = self.target.document.take_over;
+        let (client, target) = (Arc::clone(&self.client), self.target.clone());
         let fence = self.fence_mut()?;
         fence.replace(Control { next: Some(index.to_owned()), ..control }).await?;
         fence.sweep().await?;
@@ -365,17 +432,19 @@ impl SearchSink {
         if standing.concrete {
             actions.push(json!({"remove_index": {"index": name}}));
         }
-        for old in &standing.behind {
-            actions.push(json!({"remove": {"index": old, "alias": name}}));
-        }
-        for (_, old) in standing.doors.iter().filter(|(old, _)| *old == door) {
-            actions.push(json!({"remove": {"index": old, "alias": door}}));
-        }
-        actions.push(json!({"add": {"index": index, "alias": name}}));
-        actions.push(json!({"add": {"index": index, "alias": door, "is_hidden": true}}));
+        actions
+            .extend(reader_aliases::moving(&client, &target, &fence.names, &standing, index, older).await?);
+        // What comes later is written through an alias that is opened then.
+        fence.prepare_closing().await?;
+        actions.extend(fence.closing_all(&standing, older));
         actions.extend(older.iter().map(|older| json!({"remove_index": {"index": older}})));
         let alone = BTreeSet::from([index.to_owned()]);
-        fence.change(actions, |now| now.behind == alone).await.map(drop)
+        let changed = fence.change(actions, |now| now.behind == alone).await;
+        if changed.is_err() {
+            fence.client.can_close.store(false, Ordering::Relaxed);
+        }
+        fence.closed_open(changed.is_ok());
+        changed.map(drop)
     }
 
     /// A swap that was under way when its owner ended: it has happened, or it has not.
@@ -400,32 +469,72 @@ impl SearchSink {
 
     /// Indexes that nobody can go back to once readers see this one.
     async fn older_than(&self, index: &str) -> Result<Vec<String>> {
-        let mut older = indexes::listed(&self.client, &self.names.physical_pattern()).await?;
-        older.retain(|older| {
-            self.names.is_physical(older) && older != index && Some(older) != self.live.as_ref()
-        });
+        let mut older = self.created_here().await?;
+        older.retain(|older| older != index && Some(older) != self.live.as_ref());
         Ok(older)
     }
 
     /// Indexes of loads that nobody goes on with: not the one readers see, nor the one before. Removed as aliases are
     /// changed: an owner that was taken over would take what readers see by now for one of these.
     pub(super) async fn clear_loads(&mut self) -> Result<()> {
-        let Some(fence) = &mut self.fence else { return Ok(()) };
-        let control = &fence.held.control;
+        let Some(fence) = &self.fence else { return Ok(()) };
+        let (control, names) = (&fence.held.control, &self.names);
         let previous = control.previous.as_ref().map(|previous| previous.index.as_str());
         let kept = [self.live.as_deref(), control.live.as_deref(), control.next.as_deref(), previous];
-        // Where an index has one writer, those of pipelines that had it before are nobody else's.
-        let names = &self.names;
-        let is_ours = |index: &String| match self.target.document.partial {
-            true => names.is_physical(index),
-            false => names.is_vitrinas(index),
-        };
-        let mut left = indexes::listed(&self.client, &names.anybodys_pattern()).await?;
-        left.retain(|index| is_ours(index) && !kept.contains(&Some(index.as_str())));
+        let mut left = self.created_here().await?;
+        left.retain(|index| !kept.contains(&Some(index.as_str())));
+        // What readers have an alias for goes with the swap that gives them another one.
+        let mut left = reader_aliases::unread(&self.client, names, left).await?;
         // Markers that came to be after nobody had waited for them any more.
-        let markers = indexes::listed(&self.client, &names.marker_pattern()).await?;
+        let markers =
+            mark::deletable_guards(&self.client, &names.marker_pattern(), self.installation).await?;
         left.extend(markers.into_iter().filter(|index| names.is_marker(index)));
-        fence.remove(&left).await
+        self.fence_mut()?.remove(&left).await
+    }
+
+    /// Indexes of loads of this name that are proved to be this installation's: by their own marks or, where an older
+    /// release has made them, by its control document. Where several pipelines write to it, those of this one alone.
+    async fn created_here(&self) -> Result<Vec<String>> {
+        let (names, control) = (&self.names, &self.fence()?.held.control);
+        let marks = mark::marks(&self.client, &names.anybodys_pattern()).await?;
+        let noted = [control.live.as_ref(), control.previous.as_ref().map(|previous| &previous.index)];
+        let mut proved = Vec::new();
+        for (index, mark) in marks {
+            let is_load = match self.target.document.partial {
+                true => names.is_physical(&index),
+                false => names.is_vitrinas(&index),
+            };
+            let ours = match mark {
+                Some(mark) => mark.installation == self.installation,
+                None => names.is_physical(&index) && noted.contains(&Some(&index)),
+            };
+            match is_load {
+                true if ours => proved.push(index),
+                true if Some(&index) != self.live.as_ref() => {
+                    tracing::warn!(
+                        index,
+                        "not proved to be of this installation: it stays, whether or not it is in use"
+                    );
+                }
+                _ => {}
+            }
+        }
+        Ok(proved)
+    }
+
+    pub(super) fn mark(&self, load: Option<Uuid>) -> Result<Mark> {
+        Ok(Mark { installation: self.installation, pipeline: self.fence()?.lease.pipeline, load })
+    }
+
+    /// An index that was there before this load has created it.
+    async fn require_own(&self, index: &str) -> Result<()> {
+        match mark::of_index(&self.client, index)
+            .await?
+            .is_some_and(|mark| mark.installation == self.installation)
+        {
+            true => Ok(()),
+            false => Err(lost(&format!("index {index} is there already, and not of this load"))),
+        }
     }
 }
 

@@ -9,12 +9,16 @@ use vitrina_core::{Error, Result};
 
 use super::client::Client;
 use super::control::encoded;
-use super::{SearchSink, checksum, mapping};
+use super::{SearchSink, checksum, mapping, numbers};
 
 #[derive(Debug, Default)]
 pub(super) struct Made {
     /// Its documents carry checksums, in the form of this release.
     pub(super) checksum: bool,
+    /// Its documents hold numbers of keys in their shortest form.
+    pub(super) short_numbers: bool,
+    /// The columns that its ids were made of; unknown of an older release.
+    pub(super) key: Option<Vec<String>>,
     mapping: Value,
 }
 
@@ -47,12 +51,21 @@ impl Made {
         let mappings: Vec<Value> =
             found.into_iter().flatten().map(|(_, mut told)| told["mappings"].take()).collect();
         let checksum = mappings.iter().all(checksum::is_mapped);
-        Ok(mappings.into_iter().next().map(|mapping| Self { checksum, mapping }))
+        let short_numbers = mappings.iter().all(numbers::is_noted);
+        Ok(mappings.into_iter().next().map(|mapping| {
+            let key = mapping.pointer("/_meta/vitrina/key").cloned();
+            let key = key.and_then(|key| serde_json::from_value(key).ok());
+            Self { checksum, short_numbers, key, mapping }
+        }))
     }
 
     /// The type of a field by which its documents can be found.
     pub(super) fn searched_type(&self, field: &str) -> Option<&str> {
         mapping::searched_type(&self.mapping, field)
+    }
+
+    pub(super) fn has_whole_source(&self) -> bool {
+        mapping::has_whole_source(&self.mapping)
     }
 
     /// Fields that documents would be refused for.

@@ -111,8 +111,27 @@ pub(super) fn is_exact(name: &str, kind: Kind) -> bool {
     }
 }
 
+/// Its documents keep all that was written to them. Of others nothing can be copied or updated without losing the rest.
+pub(super) fn has_whole_source(mapping: &Value) -> bool {
+    let rules = mapping.get("_source").and_then(Value::as_object);
+    rules.is_none_or(|rules| rules.iter().all(|(name, value)| name == "enabled" && *value == json!(true)))
+}
+
+fn check_source(target: &Target, mapping: &Value) -> Result<()> {
+    if !target.document.partial || has_whole_source(mapping) {
+        return Ok(());
+    }
+    let message = format!(
+        "the mapping of {} leaves a part of documents out of _source, and several pipelines update them",
+        target.name
+    );
+    Err(Error::fix("sink.source_filtered", message)
+        .hint("every update would lose what _source lacks: leave `_source` out of the mapping, or let one pipeline write whole documents"))
+}
+
 /// Columns that a strict mapping has no field for: told before the first document is refused.
 pub(super) fn check_columns(target: &Target, mapping: &Value, schema: &Schema) -> Result<()> {
+    check_source(target, mapping)?;
     check_rules(target, schema)?;
     check_fields(target, schema)?;
     if mapping.get("dynamic").is_some_and(|dynamic| *dynamic != json!("strict")) {
@@ -162,17 +181,10 @@ fn check_fields(target: &Target, schema: &Schema) -> Result<()> {
     Ok(())
 }
 
-/// The settings of a new index. While a load fills it nobody searches it, and it has no copies.
-pub(super) fn settings(target: &Target, loading: bool) -> Value {
+/// The settings of a new index, as the target says.
+pub(super) fn settings(target: &Target) -> Value {
     let mut settings = target.settings.clone().unwrap_or_else(|| json!({}));
-    let index = index_part(&mut settings);
-    // What outlives a delete must outlive whoever may still send the old document.
-    index.entry("gc_deletes").or_insert(json!("24h"));
-    if loading {
-        index.insert("refresh_interval".to_owned(), json!("-1"));
-        index.insert("number_of_replicas".to_owned(), json!(0));
-        index.remove("auto_expand_replicas");
-    }
+    index_part(&mut settings);
     settings
 }
 
@@ -307,14 +319,11 @@ mod tests {
     }
 
     #[test]
-    fn a_load_sets_refresh_and_replicas_aside_and_gives_them_back() {
+    fn a_load_gives_back_what_the_target_says_of_refresh_and_replicas() {
         let written =
             json!({"number_of_replicas": 2, "index.refresh_interval": "5s", "analysis": {"analyzer": {}}});
         let target = target(None, Some(written));
-        let loading = settings(&target, true);
-        assert_eq!(loading["index"]["refresh_interval"], "-1");
-        assert_eq!(loading["index"]["number_of_replicas"], 0);
-        assert!(loading["index"]["analysis"].is_object());
+        assert!(settings(&target)["index"]["analysis"].is_object());
         assert_eq!(settled(&target), json!({"index": {"refresh_interval": "5s", "number_of_replicas": 2}}));
     }
 }

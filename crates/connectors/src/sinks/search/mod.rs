@@ -1,10 +1,11 @@
-//! The search sink: Elasticsearch and OpenSearch. Whole documents by versioned bulks through a door that only the newest
+//! The search sink: Elasticsearch and OpenSearch. Whole documents by versioned bulks through an alias that only the newest
 //! owner has; a load fills an index of its own, which readers get in one step.
 //!
 //! The server has no transactions: a batch is written first and entered in the meta-store then. A batch that was written
 //! and not entered is read and written again, as newer versions of the same documents.
 
 mod address;
+mod announce;
 mod bulk;
 mod checksum;
 mod client;
@@ -18,11 +19,16 @@ mod indexes;
 mod inspect;
 mod kept;
 mod load;
+mod load_settings;
 mod lost;
 mod made;
 mod mapping;
+mod mark;
 mod names;
+mod numbers;
 mod operations;
+mod owner;
+mod reader_aliases;
 mod rollback;
 mod seal;
 mod standing;
@@ -31,6 +37,7 @@ mod upsert;
 mod values;
 mod vanish;
 mod versions;
+mod write_alias;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,13 +47,14 @@ use async_trait::async_trait;
 use serde_json::Value;
 use uuid::Uuid;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Committed, Destination, Entry, Error, Lease, Ledger, Load, LoadPath, Outcome,
-    Result, RunId, Scope, Sink, State, Target, TargetName, Written,
+    Batch, Checkpoint, Commit, Committed, Destination, Entry, Error, Issued, Lease, Ledger, Load, LoadPath,
+    Outcome, Result, RunId, Scope, Sink, State, Target, TargetName, Written,
 };
 
 use super::refused::{self, Refused, keep_one_a_key};
 use super::{Definition, Kind, Left, Opened, Order, require_types};
 use crate::reconcile::{self, Pair};
+use announce::Announced;
 pub(crate) use client::Client;
 use control::Control;
 use fence::Fence;
@@ -69,6 +77,7 @@ impl Kind for Search {
             names: Names::new(index(target), order.lease.pipeline),
             target: order.target.clone(),
             installation: order.installation,
+            issued: order.issued.clone(),
             exact: [key.clone(), order.pipeline.change_key.clone()].concat(),
             key,
             takeover: order.takeover,
@@ -77,7 +86,9 @@ impl Kind for Search {
             repeats_keys: order.schema.is_none(),
             buffered: load::Buffered::default(),
             refused: Refused::default(),
-            passed: Passed::default(),
+            short_keys: Vec::new(),
+            rows_before: None,
+            announced: None,
             mapping: None,
             made: None,
             live: None,
@@ -138,19 +149,13 @@ fn require_key(target: &Target, key: &[String], schema: &Schema) -> Result<()> {
     Err(Error::fix("sink.key_missing", message).hint("return it in the query, or change the target's key"))
 }
 
-/// The id of the control document. Where several pipelines write to an index, each has its own.
-fn control_id(target: &Target, names: &Names, lease: &Lease) -> String {
-    match target.document.partial {
-        true => format!("{}~{}", names.index, lease.pipeline),
-        false => names.index.clone(),
-    }
-}
-
 struct SearchSink {
     client: Arc<Client>,
     names: Names,
     target: Target,
     installation: Uuid,
+    /// The leases that may be met at the index.
+    issued: Issued,
     key: Vec<String>,
     /// Columns that documents are found by.
     exact: Vec<String>,
@@ -162,7 +167,12 @@ struct SearchSink {
     repeats_keys: bool,
     buffered: load::Buffered,
     refused: Refused,
-    passed: Passed,
+    /// Which parts of a key are numbers that the index holds in their shortest form.
+    short_keys: Vec<bool>,
+    /// Documents that the index had before the deletes that count, once they are known.
+    rows_before: Option<u64>,
+    /// Deletes of the batch that is being written.
+    announced: Option<Announced>,
     /// Made for the columns of the rows.
     mapping: Option<(Schema, Value)>,
     /// The load whose index is there: it is made when the columns of its rows are known.
@@ -178,21 +188,21 @@ struct SearchSink {
 /// A commit does not wait longer for a search server that it does not need.
 const HEARS: Duration = Duration::from_secs(1);
 
-/// What a backfill has deleted so far: it has no checkpoint of its own to keep it in.
-#[derive(Debug, Default)]
-struct Passed {
-    deleted: u64,
-    before: Option<u64>,
-}
-
 #[async_trait]
 impl Sink for SearchSink {
     async fn seal(&mut self, lease: &Lease, state: State) -> Result<State> {
         let (fence, standing) = tokio::join!(self.hold(lease), Standing::look(&self.client, &self.names));
-        let (mut fence, mut standing) = (fence?, standing?);
+        let ((mut fence, adopted), mut standing) = (fence?, standing?);
+        let is_adopted = adopted.is_some();
+        let state = match adopted {
+            Some(holder) => self.read_again(lease, holder, state).await?,
+            None => state,
+        };
         let control = &fence.held.control;
         let unfinished = control.writer.is_some_and(|writer| writer != lease.token) || control.next.is_some();
-        let takeover = std::mem::take(&mut self.takeover) || unfinished;
+        // Of an earlier attempt of this lease, too, requests may have been left behind.
+        let unended = control.writer.is_some();
+        let takeover = std::mem::take(&mut self.takeover) || unfinished || is_adopted;
         if takeover {
             fence.shut_out().await?;
         }
@@ -214,9 +224,10 @@ impl Sink for SearchSink {
         }
         self.made = self.made_for(&state).await?;
         let state = self.vouched(lease, state).await?;
-        let doors = self.doors(fence.held.control.token, &state);
-        if takeover || !doors.iter().all(|(door, index)| standing.has_door(door, index)) {
-            fence.open(&doors).await?;
+        fence.note_aliases(&standing);
+        if takeover || unended {
+            fence.sweep().await?;
+            fence.close_left().await?;
         }
         self.fence = Some(fence);
         self.refused = Refused::of(self.ledger.open_rejects(lease).await?);
@@ -257,11 +268,6 @@ impl SearchSink {
 
     fn fence_mut(&mut self) -> Result<&mut Fence> {
         self.fence.as_mut().ok_or_else(unsealed)
-    }
-
-    /// The door to the index that readers see.
-    fn door(&self) -> Result<String> {
-        Ok(self.names.door(self.fence()?.held.control.token))
     }
 
     /// Checks the columns of the rows against the mapping.
@@ -308,6 +314,8 @@ impl SearchSink {
                 schema.fields().iter().filter(|column| self.target.document.field(column.name()).is_some());
             require_types(&self.target.name, made, "give the target a mapping")?;
         }
+        let mut mapping = numbers::noted(mapping);
+        mapping["_meta"]["vitrina"]["key"] = serde_json::json!(self.key);
         Ok(if checksum::is_wanted(&self.target) { checksum::mapped(mapping) } else { mapping })
     }
 
@@ -318,6 +326,7 @@ impl SearchSink {
 
     async fn written(&mut self, batch: &Batch, commit: &Commit) -> Result<Written> {
         let started = Instant::now();
+        self.announced = None;
         let mut outcome = self.refused.outcome(batch, commit);
         let checkpoint = match &batch.scope {
             Scope::Load { begins } => self.write_load(batch, *begins, commit, &mut outcome).await?,
@@ -329,7 +338,7 @@ impl SearchSink {
         outcome.write_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let entry = Entry {
             lease: &commit.lease,
-            from_version: commit.from_version,
+            from_version: self.announced.map_or(commit.from_version, |announced| announced.version),
             checkpoint: &checkpoint,
             outcome: &outcome,
         };
@@ -338,9 +347,6 @@ impl SearchSink {
             false => self.ledger.commit(&entry).await?,
         };
         self.refused.committed(&outcome);
-        if batch.to.is_none() {
-            self.passed.deleted += outcome.counts.deleted;
-        }
         Ok(Written {
             counts: outcome.counts,
             checkpoint,
@@ -351,10 +357,10 @@ impl SearchSink {
 
     /// Nothing is on its way any more, which the index is told meanwhile. A server that does not hear is told by `close`.
     async fn commit_last(&mut self, entry: &Entry<'_>) -> Result<Committed> {
-        let told = tokio::time::timeout(HEARS, self.fence()?.written());
-        let (committed, told) = tokio::join!(self.ledger.commit(entry), told);
-        if let Ok(Ok(held)) = told {
-            self.fence_mut()?.held = held;
+        let ended = tokio::time::timeout(HEARS, self.fence()?.ended());
+        let (committed, ended) = tokio::join!(self.ledger.commit(entry), ended);
+        if let Ok(ended) = ended {
+            self.fence_mut()?.note_end(ended).ok();
         }
         committed
     }

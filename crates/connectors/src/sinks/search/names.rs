@@ -7,6 +7,9 @@ use vitrina_core::{Lease, LeaseToken, PipelineId};
 /// Who owns which index, one document a target.
 pub(super) const CONTROL: &str = "vitrina-control";
 
+/// Hidden and always empty: where write aliases are moved to when they are closed.
+pub(super) const CLOSED: &str = "vitrina-closed";
+
 /// The names of one pipeline's writing to one index.
 #[derive(Debug, Clone)]
 pub(super) struct Names {
@@ -55,14 +58,20 @@ impl Names {
         parts.is_some_and(|(pipeline, load)| is_hex(pipeline, 8) && is_hex(load, 12))
     }
 
-    /// What a token writes through, and is shut out by the loss of.
-    pub(super) fn door(&self, token: LeaseToken) -> String {
-        format!("{}{token}", self.door_prefix())
+    /// What a lease writes through, and is fenced by the loss of. Never the same twice: what was sent through one that is
+    /// closed by now must not come through another.
+    pub(super) fn write_alias(&self, token: LeaseToken) -> String {
+        format!("{}{token}~{:08x}", self.door_prefix(), fastrand::u32(..))
     }
 
-    /// The same for the index of a load.
-    pub(super) fn load_door(&self, token: LeaseToken, load: Uuid) -> String {
-        format!("{}{token}~{}", self.door_prefix(), tail(load))
+    /// The token of a write alias; an older release has named them by it alone, or by it and a load.
+    pub(super) fn token_of(&self, alias: &str) -> Option<i64> {
+        alias.strip_prefix(&self.door_prefix())?.split('~').next()?.parse().ok()
+    }
+
+    /// Where several pipelines write to an index: on it as soon as this one has.
+    pub(super) fn evidence(&self) -> String {
+        format!("{}written", self.door_prefix())
     }
 
     fn door_prefix(&self) -> String {
@@ -132,17 +141,16 @@ mod tests {
             Lease { pipeline: PipelineId(Uuid::nil()), owner: Owner(Uuid::nil()), token: LeaseToken(41) };
         let marker = names.marker(&lease);
         assert!(names.is_marker(&marker) && !names.is_marker(&format!("{marker}0")));
-        assert!(
-            names.is_door(&names.load_door(LeaseToken(4), Uuid::nil()))
-                && names.is_door(&names.door(LeaseToken(4)))
-        );
+        let alias = names.write_alias(LeaseToken(4));
+        assert!(names.is_door(&alias) && names.token_of(&alias) == Some(4));
+        assert!(names.is_door(&names.evidence()) && names.token_of(&names.evidence()).is_none());
         assert!(!names.is_door("film~00000000~4"));
     }
 
     #[test]
     fn the_longest_name_of_an_index_leaves_room_for_all_that_is_added() {
         let names = names(&"a".repeat(200));
-        let longest = names.load_door(LeaseToken(i64::from(u32::MAX)), Uuid::max());
+        let longest = names.write_alias(LeaseToken(i64::from(u32::MAX)));
         assert!(longest.len() <= 255 && names.physical(Uuid::max()).len() <= 255);
     }
 }

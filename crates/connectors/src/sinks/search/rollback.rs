@@ -2,7 +2,7 @@
 //! now is kept in its turn, so that going back can be taken back.
 
 use serde_json::Value;
-use vitrina_core::{Checkpoint, Error, Result, RunId, State};
+use vitrina_core::{Checkpoint, Deletes, Error, Result, RunId, State};
 
 use super::control::{Back, Control, Previous};
 use super::{SearchSink, indexes};
@@ -46,7 +46,8 @@ impl SearchSink {
 
 /// Where nobody knows how far it had come, everything is read again.
 fn restored(to: Previous, state: &State) -> Checkpoint {
-    Checkpoint { decided_by: state.checkpoint.decided_by, ..to.checkpoint.unwrap_or_default() }
+    let (decided_by, deletes) = (state.checkpoint.decided_by, Deletes::default());
+    Checkpoint { decided_by, deletes, ..to.checkpoint.unwrap_or_default() }
 }
 
 /// What completed passes have established; nothing where none is known to have.

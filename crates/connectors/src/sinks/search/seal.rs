@@ -3,61 +3,45 @@
 use std::sync::Arc;
 
 use uuid::Uuid;
-use vitrina_core::{Checkpoint, Error, Lease, LeaseToken, LoadPath, Position, Result, State};
+use vitrina_core::{Checkpoint, Holder, Lease, LoadPath, Position, Result, State};
 
-use super::control::{Control, Controls, Held};
 use super::fence::Fence;
 use super::indexes::{self, Standing};
 use super::load::refuse_taken;
-use super::names::Names;
-use super::{SearchSink, control_id, staged};
+use super::owner::contended;
+use super::write_alias::WriteAliases;
+use super::{SearchSink, staged};
 
 impl SearchSink {
-    /// The fence as it stands; errs where someone else owns the index.
-    pub(super) async fn hold(&self, lease: &Lease) -> Result<Fence> {
-        let controls = Controls::new(&self.client, control_id(&self.target, &self.names, lease));
-        let first = Control {
-            target: self.names.index.clone(),
-            installation: self.installation,
-            pipeline: Some(lease.pipeline),
-            token: lease.token,
-            live: None,
-            next: None,
-            previous: None,
-            writer: None,
-            back: None,
-            fields: Vec::new(),
-        };
-        let held = controls.read_or_create(&first).await?;
-        let control = &held.control;
-        let (client, names) = (Arc::clone(&self.client), self.names.clone());
-        let is_mine = control.pipeline == Some(lease.pipeline) && control.installation == self.installation;
-        if is_mine && control.token > lease.token {
-            return Err(Error::lease_lost());
+    /// The fence as it stands; errs where someone else owns the index, or another copy of the meta-store has acquired it. And
+    /// whom a person's decision lets this one take the place of.
+    pub(super) async fn hold(&self, lease: &Lease) -> Result<(Fence, Option<Holder>)> {
+        let (controls, held) = self.claim(lease).await?;
+        if !self.is_ours(&held.control, lease) {
+            return Err(contended());
         }
-        let held = match control.pipeline {
-            // Its owner was deleted: the index stays, and is anybody's.
-            None => self.inherit(&controls, &held, first).await?,
-            Some(_) if is_mine => held,
-            Some(_) => return Err(owned(&self.names, control)),
-        };
-        Ok(Fence { client, names, controls, lease: *lease, held })
+        let adopted = self.recognize(&held.control, lease).await?;
+        let (client, names) = (Arc::clone(&self.client), self.names.clone());
+        let aliases = WriteAliases::new(self.target.document.partial);
+        Ok((Fence { client, names, controls, lease: *lease, held, aliases }, adopted))
     }
 
-    async fn inherit(&self, controls: &Controls, held: &Held, heir: Control) -> Result<Held> {
-        // It knows nothing of the index that readers see: that is somebody else's work.
-        if let Some(held) = controls.replace(held, &heir).await? {
-            return Ok(held);
-        }
-        // Another one was faster.
-        match controls.read().await? {
-            Some(now) if now.control.pipeline.is_some() => Err(owned(&self.names, &now.control)),
-            _ => Err(Error::retry("sink.contended", "somebody else has changed who owns the index")),
-        }
+    /// The index may lack what the meta-store's checkpoint says was written: the other copy may have exchanged it for an older
+    /// one. Entered before the index is acquired: from then on nothing would tell it again.
+    pub(super) async fn read_again(&self, lease: &Lease, holder: Holder, state: State) -> Result<State> {
+        tracing::warn!(
+            index = self.names.index,
+            "another copy of the meta-store has written to the index: everything is read again, as was decided"
+        );
+        let checkpoint = Checkpoint { decided_by: state.checkpoint.decided_by, ..Checkpoint::default() };
+        let state = State { checkpoint, version: state.version + 1 };
+        self.ledger.adopt(lease, &state).await?;
+        self.ledger.accept(lease, holder).await?;
+        Ok(state)
     }
 
     /// Somebody has put another index of ours under the name: what the meta-store knows is of the one that was there. One
-    /// that several pipelines write to always has the same name, and a door for each that has written to it.
+    /// that several pipelines write to always has the same name, and a hidden alias for each that has written to it.
     pub(super) fn heed_control(&mut self, fence: &Fence, standing: &Standing) {
         let known = &fence.held.control.live;
         let partial = self.target.document.partial;
@@ -79,7 +63,7 @@ impl SearchSink {
         }
     }
 
-    /// The same, entered where nothing would tell it again: an index that several pipelines write to gets a door below, and
+    /// The same, entered where nothing would tell it again: an index that several pipelines write to gets an alias with the first write, and
     /// looks like one that this pipeline has written from then on.
     pub(super) async fn vouched(&self, lease: &Lease, state: State) -> Result<State> {
         let before = state.checkpoint.clone();
@@ -119,14 +103,6 @@ impl SearchSink {
         let exists = indexes::exists(&self.client, &self.names.physical(load.id)).await?;
         Ok(exists.then_some(load.id))
     }
-
-    pub(super) fn doors(&self, token: LeaseToken, state: &State) -> Vec<(String, String)> {
-        let live = self.live.iter().map(|live| (self.names.door(token), live.clone()));
-        let load = staged(&state.checkpoint)
-            .filter(|load| self.made == Some(load.id))
-            .map(|load| (self.names.load_door(token, load.id), self.names.physical(load.id)));
-        live.chain(load).collect()
-    }
 }
 
 /// Something has been read into the index, by a completed pass or by one that writes to it directly.
@@ -134,13 +110,4 @@ fn holds_rows(checkpoint: &Checkpoint) -> bool {
     let Position { done, pass } = &checkpoint.position;
     let is_staged = checkpoint.load.is_some_and(|load| load.path == LoadPath::Staged);
     !done.is_null() || (pass.is_some() && !is_staged)
-}
-
-fn owned(names: &Names, control: &Control) -> Error {
-    let owner = control.pipeline.map(|owner| owner.to_string()).unwrap_or_default();
-    Error::fix(
-        "sink.owned",
-        format!("index {} is written by pipeline {owner} of installation {}", names.index, control.installation),
-    )
-    .hint("an index has one writer: delete that pipeline, write to another index, or let both write their own fields (document: {partial: true})")
 }

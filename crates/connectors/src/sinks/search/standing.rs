@@ -16,7 +16,7 @@ use crate::sinks::Definition;
 use crate::sinks::standing::{Standing, beside};
 
 pub(super) async fn standing(definition: &Definition<'_>) -> Result<Standing> {
-    let Definition { name, target, schema, connections } = definition;
+    let Definition { name, target, schema, connections, .. } = definition;
     let client = Client::of(connections.get(&target.connection)?)?;
     let names = Names::new(index(name), PipelineId(uuid::Uuid::nil()));
     let aliases = Aliases::look(&client, &names).await?;

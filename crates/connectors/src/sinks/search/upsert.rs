@@ -7,14 +7,14 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use serde_json::json;
 use uuid::Uuid;
-use vitrina_core::{Batch, Checkpoint, Commit, Counts, Error, LoadPath, Outcome, Reject, Result};
+use vitrina_core::{Batch, Checkpoint, Commit, Counts, Error, LoadPath, Outcome, Reject, Result, RowChange};
 
 use super::bulk::{Bulk, Sent};
 use super::checksum::Checksum;
 use super::document::{Documents, id_of_row};
 use super::operations::Operations;
 use super::versions::{self, Rival};
-use super::{SearchSink, control, indexes, mapping};
+use super::{SearchSink, control, indexes, load_settings, mapping, reader_aliases};
 use crate::duplicates;
 use crate::rejects::{keep, reject, without_null_keys};
 
@@ -59,12 +59,15 @@ impl SearchSink {
         }
         let live = self.require_live().await?;
         self.require_fields(&live).await?;
+        let fitting = self.fitting(batch, &live, outcome).await?;
+        let batch: &Batch = &fitting;
         let (rows, ids) = self.distinct(batch, outcome)?;
         outcome.closed = self.refused.closed_by(batch, &self.key, outcome)?;
         let gone = self.vanished(batch, commit, &live, &ids, outcome).await?;
         let checksum = self.carries_checksum(&live).await?;
         let version = versions::draw(commit.lease.token)?;
-        let route = Route { door: &self.door()?, index: &live, version, checksum };
+        let door = self.fence_mut()?.write_alias(&live).await?;
+        let route = Route { door: &door, index: &live, version, checksum };
         if !ids.is_empty() {
             self.send(&route, &rows, &ids, outcome).await?;
         }
@@ -72,24 +75,23 @@ impl SearchSink {
         let shipped = self.ship(&route, deletes, &rows).await?;
         outcome.counts += shipped.counts;
         self.hold_rejects(commit, outcome).await?;
-        Ok(self.after(batch, commit, outcome.counts.deleted))
+        Ok(self.after(batch, commit, outcome))
     }
 
     /// Nothing has come, and from an index that is not there nothing vanishes.
     async fn pass_by(&mut self, batch: &Batch, commit: &Commit, outcome: &mut Outcome) -> Result<Checkpoint> {
         self.hold_rejects(commit, outcome).await?;
-        Ok(self.after(batch, commit, 0))
+        Ok(self.after(batch, commit, outcome))
     }
 
-    fn after(&self, batch: &Batch, commit: &Commit, deleted: u64) -> Checkpoint {
-        match &batch.to {
-            Some(to) => commit.from.advance(commit.run, to.clone(), deleted, self.passed.before),
-            // What a load has gathered is older than what the backfill has just written: it starts anew.
-            None if commit.from.load.is_some_and(|load| load.path == LoadPath::Staged) => {
-                commit.from.without_pass()
-            }
-            None => commit.from.clone(),
-        }
+    fn after(&self, batch: &Batch, commit: &Commit, outcome: &Outcome) -> Checkpoint {
+        let Counts { deleted, inserted, .. } = outcome.counts;
+        let change = RowChange { deleted, inserted, rows_before: self.rows_before };
+        let behind = self.behind(commit, batch.to.clone(), change);
+        // What a load has gathered is older than what the backfill has just written: it starts anew.
+        let outdates =
+            batch.to.is_none() && commit.from.load.is_some_and(|load| load.path == LoadPath::Staged);
+        if outdates { behind.without_pass() } else { behind }
     }
 
     /// The rows whose keys come once and make an id, and these.
@@ -236,7 +238,7 @@ impl SearchSink {
         Ok(())
     }
 
-    /// The door is gone: another owner has closed it, or a person has.
+    /// The write alias is closed or gone: by another owner, or by a person.
     async fn shut_out(&self, error: Error) -> Error {
         match self.fence() {
             Ok(fence) => fence.confirm().await.err().unwrap_or(error),
@@ -254,21 +256,18 @@ impl SearchSink {
             true => self.names.shared(),
             false => self.names.physical(Uuid::now_v7()),
         };
-        let body =
-            json!({"settings": mapping::settings(&self.target, false), "mappings": self.whole_mapping()?});
+        let mapping = self.mark(None)?.put_on(reader_aliases::noted(&self.target, self.whole_mapping()?));
+        let body = json!({"settings": mapping::settings(&self.target), "mappings": mapping});
         let of_others = format!("{}~", self.names.index);
         let known = |alias: &str| {
             self.target.document.partial && (alias == self.names.index || alias.starts_with(&of_others))
         };
         control::create_alone(&self.client, &physical, &body, known).await?;
-        let door = self.door()?;
-        let (index, wanted) = (self.names.index.clone(), physical.clone());
+        load_settings::remember_deletes(&self.client, &physical).await?;
+        let wanted = physical.clone();
+        let actions = reader_aliases::first(&self.target, &self.names, &physical);
         let fence = self.fence_mut()?;
-        let actions = vec![
-            json!({"add": {"index": physical, "alias": index}}),
-            json!({"add": {"index": physical, "alias": door, "is_hidden": true}}),
-        ];
-        fence.change(actions, |now| now.behind.contains(&wanted) && now.has_door(&door, &wanted)).await?;
+        fence.change(actions, |now| now.behind.contains(&wanted)).await?;
         let control = control::Control { live: Some(physical.clone()), ..fence.held.control.clone() };
         fence.replace(control).await?;
         self.live = Some(physical.clone());

@@ -30,6 +30,10 @@ pub(super) enum Text {
     Number,
     /// A JSON document.
     Json,
+    /// An address as Postgres writes one, for a field `ip`.
+    Address,
+    /// A point as Postgres writes one, for a field `geo_point`.
+    Point,
 }
 
 /// The values of one column, in the type they have.
@@ -99,6 +103,15 @@ impl<'a> Cells<'a> {
         Some(if quoted && number { Self::Quoted(Box::new(cells)) } else { cells })
     }
 
+    /// Text in the form that a field of this type takes.
+    pub(super) fn fitting(self, field: Option<&str>) -> Self {
+        match (self, field) {
+            (Self::Text(array, Text::String), Some("ip")) => Self::Text(array, Text::Address),
+            (Self::Text(array, Text::String), Some("geo_point")) => Self::Text(array, Text::Point),
+            (cells, _) => cells,
+        }
+    }
+
     fn array(&self) -> &dyn Array {
         match self {
             Self::Bool(array) => *array,
@@ -134,6 +147,8 @@ impl<'a> Cells<'a> {
             Self::Text(array, Text::String) => json(out, array.value(row)),
             Self::Text(array, Text::Number) => number(out, array.value(row))?,
             Self::Text(array, Text::Json) => document(out, array.value(row)),
+            Self::Text(array, Text::Address) => json(out, host(array.value(row))),
+            Self::Text(array, Text::Point) => point(out, array.value(row))?,
             Self::Bytes(array) => json(out, &STANDARD.encode(array.value(row))),
             Self::Uuid(array) => {
                 let uuid = Uuid::from_slice(array.value(row)).unwrap_or_default();
@@ -185,6 +200,27 @@ fn number(out: &mut Vec<u8>, digits: &str) -> Result<(), Unwritable> {
     Ok(())
 }
 
+/// A single address has a mask as a text, which a field `ip` does not take; one of a network stays as it is, and is refused.
+fn host(text: &str) -> &str {
+    let mask = if text.contains(':') { "/128" } else { "/32" };
+    text.strip_suffix(mask).unwrap_or(text)
+}
+
+/// `(longitude,latitude)`; what is written otherwise may be a form that the server knows.
+fn point(out: &mut Vec<u8>, text: &str) -> Result<(), Unwritable> {
+    let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
+    let Some((longitude, latitude)) = inner.and_then(|text| text.split_once(',')) else {
+        json(out, text);
+        return Ok(());
+    };
+    out.extend_from_slice(b"{\"lat\":");
+    number(out, latitude)?;
+    out.extend_from_slice(b",\"lon\":");
+    number(out, longitude)?;
+    out.push(b'}');
+    Ok(())
+}
+
 /// A document on one line: a line break in JSON stands between its words, never inside them.
 fn document(out: &mut Vec<u8>, text: &str) {
     let start = out.len();
@@ -221,8 +257,14 @@ fn date(out: &mut Vec<u8>, days: i32) -> Result<(), Unwritable> {
 }
 
 fn timestamp(out: &mut Vec<u8>, micros: i64, zoned: bool) -> Result<(), Unwritable> {
-    let instant = Timestamp::from_microsecond(micros).map_err(|_| OUT_OF_RANGE)?;
-    let civil = jiff::tz::Offset::UTC.to_datetime(instant);
+    // The last day of the year 9999, which often stands for no end, is no instant in every time zone.
+    let civil = match Timestamp::from_microsecond(micros) {
+        Ok(instant) => jiff::tz::Offset::UTC.to_datetime(instant),
+        Err(_) => jiff::tz::Offset::UTC
+            .to_datetime(Timestamp::UNIX_EPOCH)
+            .checked_add(jiff::SignedDuration::from_micros(micros))
+            .map_err(|_| OUT_OF_RANGE)?,
+    };
     if civil.year() < 1 {
         return Err(OUT_OF_RANGE);
     }
@@ -303,10 +345,12 @@ mod tests {
     #[test]
     fn dates_are_iso_8601_to_the_microsecond() {
         let zoned =
-            TimestampMicrosecondArray::from(vec![1_700_000_000_123_456, i64::MAX]).with_timezone("UTC");
+            TimestampMicrosecondArray::from(vec![1_700_000_000_123_456, i64::MAX, 253_402_300_799_999_999])
+                .with_timezone("UTC");
         let told = plain(zoned, Kind::Scalar(Scalar::Timestamptz));
         assert_eq!(told[0].as_deref(), Ok("\"2023-11-14T22:13:20.123456Z\""));
         assert!(told[1].is_err(), "infinity");
+        assert_eq!(told[2].as_deref(), Ok("\"9999-12-31T23:59:59.999999Z\""));
         let civil = plain(TimestampMicrosecondArray::from(vec![0]), Kind::Scalar(Scalar::Timestamp));
         assert_eq!(civil[0].as_deref(), Ok("\"1970-01-01T00:00:00\""));
         let date = plain(Date32Array::from(vec![19_675]), Kind::Scalar(Scalar::Date));
@@ -321,6 +365,23 @@ mod tests {
         list.append_null();
         let told = plain(list.finish(), Kind::Array(Scalar::Int8));
         assert_eq!(told, [Ok("[1,null]".to_owned()), Ok("[]".to_owned()), Ok("null".to_owned())]);
+    }
+
+    #[test]
+    fn addresses_and_points_take_the_form_of_their_fields() {
+        let written = |text: &str, field: &str| {
+            let array: ArrayRef = Arc::new(StringArray::from(vec![text]));
+            let cells = Cells::of(array.as_ref(), Kind::AsText, false).unwrap().fitting(Some(field));
+            let mut out = Vec::new();
+            cells.write(0, &mut out).map(|()| String::from_utf8(out).unwrap())
+        };
+        assert_eq!(written("10.1.2.3/32", "ip").unwrap(), r#""10.1.2.3""#);
+        assert_eq!(written("::1/128", "ip").unwrap(), r#""::1""#);
+        assert_eq!(written("10.0.0.0/8", "ip").unwrap(), r#""10.0.0.0/8""#);
+        assert_eq!(written("10.1.2.3/32", "keyword").unwrap(), r#""10.1.2.3/32""#);
+        assert_eq!(written("(37.6,-55.7)", "geo_point").unwrap(), r#"{"lat":-55.7,"lon":37.6}"#);
+        assert_eq!(written("u09t", "geo_point").unwrap(), r#""u09t""#);
+        assert!(written("(NaN,1)", "geo_point").is_err());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::indexes::Shards;
 use super::made::Made;
 use super::operations::Operations;
 use super::values::Cells;
-use super::{SearchSink, indexes, mapping};
+use super::{SearchSink, announce, indexes, mapping};
 use crate::sinks::deletes;
 
 /// Keys that one search asks for.
@@ -36,7 +36,6 @@ impl SearchSink {
         outcome: &Outcome,
     ) -> Result<Vec<String>> {
         let Scope::Keys(scope) = &batch.scope else {
-            self.passed.before = commit.from.rows_before.or(self.passed.before);
             return Ok(Vec::new());
         };
         let refused = self.spared_ids(outcome);
@@ -184,29 +183,36 @@ impl SearchSink {
         live: &str,
         gone: Vec<String>,
     ) -> Result<Vec<String>> {
-        let known = commit.from.rows_before.or(self.passed.before);
         if gone.is_empty() {
-            self.passed.before = known;
             return Ok(gone);
         }
-        let before = match known {
+        let before = match commit.from.deletes.rows_before.or(self.rows_before) {
             Some(before) => before,
             None => {
                 indexes::refresh(&self.client, live).await?;
-                indexes::count(&self.client, live).await?
+                indexes::count(&self.client, live).await? + commit.backfill_deleted
             }
         };
-        self.passed.before = Some(before);
-        let total = |gone: usize| match gone {
-            0 => 0,
-            gone => commit.from.deleted + self.passed.deleted + gone as u64,
+        self.rows_before = Some(before);
+        let digest = announce::digest(&gone);
+        let known = commit.from.deletes.announced(digest);
+        let held = announce::held(commit, digest);
+        let hold = |gone: usize| {
+            let deleting = known.unwrap_or(0).max(gone as u64);
+            deletes::hold_limit(&self.target.name, &held, deleting, before)
         };
-        if deletes::hold_limit(&self.target.name, commit.delete_limit, total(gone.len()), before).is_ok() {
-            return Ok(gone);
-        }
-        let there = indexes::versions(&self.client, live, &gone).await?;
-        deletes::hold_limit(&self.target.name, commit.delete_limit, total(there.len()), before)?;
-        Ok(there.into_keys().collect())
+        let gone = match hold(gone.len()) {
+            Ok(()) => gone,
+            Err(_) => {
+                let there = indexes::versions(&self.client, live, &gone).await?;
+                if !there.is_empty() {
+                    hold(there.len())?;
+                }
+                there.into_keys().collect()
+            }
+        };
+        self.announce(commit, gone.len() as u64, digest, before).await?;
+        Ok(gone)
     }
 
     /// What of a document is this pipeline's alone.
@@ -245,13 +251,13 @@ impl SearchSink {
 
     /// Of rows that were refused, as their key's texts tell them.
     pub(super) fn spared_ids(&self, outcome: &Outcome) -> Vec<String> {
-        ids_of(&self.refused.keys(outcome))
+        self.ids_of(&self.refused.keys(outcome))
     }
-}
 
-/// Of documents whose keys have these texts.
-pub(super) fn ids_of(keys: &[Vec<String>]) -> Vec<String> {
-    keys.iter().filter_map(|key| id(key).ok()).collect()
+    /// Of documents whose keys have these texts.
+    pub(super) fn ids_of(&self, keys: &[Vec<String>]) -> Vec<String> {
+        keys.iter().filter_map(|key| id(&self.short_key(key)).ok()).collect()
+    }
 }
 
 fn holds_something(source: &Value) -> bool {

@@ -10,6 +10,10 @@ static SENT: AtomicU32 = AtomicU32::new(1);
 
 /// The version of all documents of the batch that is about to be sent.
 pub(super) fn draw(token: LeaseToken) -> Result<i64> {
+    if token.0 > i64::from(i32::MAX) {
+        let message = format!("lease token {token} is too great for a version of a document");
+        return Err(Error::fix("sink.versions", message));
+    }
     let number = SENT.fetch_add(1, Ordering::Relaxed);
     if number == u32::MAX {
         // Lower numbers would lose against what is there.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use vitrina_core::{Batch, Error, Position, Result};
 
-use super::dirty::{Dirty, Page};
+use super::dirty::Page;
 use super::pending::Pending;
 use super::reader::Reader;
 use super::recompute::{Key, Recompute, nothing};
@@ -13,9 +13,9 @@ pub(super) struct KeyBackfill {
 }
 
 impl KeyBackfill {
-    pub(super) fn new(key: &[String], keys: &[Value], recompute: Recompute) -> Result<Self> {
-        let keys = keys.iter().map(|value| parse(value, key));
-        let dirty = keys.map(|key| Ok(Dirty { key: key?, at: None })).collect::<Result<_>>()?;
+    pub(super) fn new(key: &[String], keys: &[Value], mut recompute: Recompute) -> Result<Self> {
+        let keys = keys.iter().map(|value| parse(value, key)).collect::<Result<_>>()?;
+        let dirty = recompute.take_spelled(keys);
         let mut pending = Pending::new(recompute);
         pending.fill(Page { dirty, end: None, last: true });
         Ok(Self { pending })

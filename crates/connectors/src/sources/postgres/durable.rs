@@ -35,11 +35,12 @@ const NUDGE: &str = "rollback; begin; select pg_current_xact_id(); commit";
 /// How far a snapshot shows the log, and how far that is on disk.
 type Positions = (Option<u64>, Option<u64>);
 
-/// Begins a transaction on such a snapshot.
-pub(super) async fn begin(session: &Session, begin: &str) -> Result<()> {
+/// Returns when the snapshot of a transaction that `begin` has just begun is such a one, or that of another transaction in
+/// its place: whether it still is the first one.
+pub(super) async fn wait(session: &Session, begin: &str) -> Result<bool> {
     let begin = format!("{begin}; {POSITIONS}");
-    let (started, mut wait) = (Instant::now(), FLUSHED_SOON);
-    let (mut seen, mut flushed) = positions(session, &begin).await?;
+    let (started, mut wait, mut first) = (Instant::now(), FLUSHED_SOON, true);
+    let (mut seen, mut flushed) = positions(session, POSITIONS).await?;
     while let Some(snapshot) = seen {
         if flushed >= seen || reaches(session, snapshot, wait).await? {
             break;
@@ -49,9 +50,9 @@ pub(super) async fn begin(session: &Session, begin: &str) -> Result<()> {
             return Err(Error::release("source.not_durable", message));
         }
         (seen, flushed) = flush_and(session, &begin).await?;
-        wait = FLUSHED_LATE;
+        (wait, first) = (FLUSHED_LATE, false);
     }
-    Ok(())
+    Ok(first)
 }
 
 /// At once where the server lets it, else soon. In one message: others write meanwhile.

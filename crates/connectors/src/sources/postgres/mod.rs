@@ -12,6 +12,7 @@ mod opening;
 mod pending;
 pub(crate) mod reader;
 pub(crate) mod recompute;
+mod relations;
 
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
@@ -28,6 +29,7 @@ use load::{Baseline, Load};
 use reader::Reader;
 use recompute::Recompute;
 
+#[derive(Debug)]
 pub(super) struct Postgres;
 
 #[async_trait]

@@ -17,6 +17,9 @@ pub(super) struct Server {
     xmax: u64,
     /// The whole snapshot; a standby does not know who is running.
     snapshot: Option<String>,
+    /// How far its log was on disk; not of a standby, which follows the log of another server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    flushed: Option<u64>,
 }
 
 /// Half of all transaction numbers: what is further behind looks as if it were ahead.
@@ -26,6 +29,20 @@ impl Server {
     /// Nothing has been committed since `earlier`.
     pub(super) fn is_still(&self, earlier: &Self) -> bool {
         self.snapshot.is_some() && self.snapshot == earlier.snapshot && self.identity == earlier.identity
+    }
+
+    /// Why the source may lack rows that it has shown at `earlier`. A restart is no reason.
+    pub(super) fn mistrust(&self, earlier: &Self) -> Option<&'static str> {
+        if self.history().ne(earlier.history()) {
+            return Some("the source is another server, or has another history");
+        }
+        let (now, then) = self.flushed.zip(earlier.flushed)?;
+        (now < then).then_some("the source has gone back in time")
+    }
+
+    /// System identifier and timeline: a standby that is promoted begins another one, as does a restored server.
+    fn history(&self) -> impl Iterator<Item = &str> {
+        self.identity.split('/').take(2)
     }
 
     /// Rows that became visible after `earlier` were written by this transaction or later ones. `None` when
@@ -44,11 +61,15 @@ pub(super) fn is_since(alias: &str, xmin: u64) -> String {
 }
 
 /// The server stays the same only while all of these do: a promoted standby changes its timeline, a restart
-/// its time, and a crash that leaves the postmaster alive the statistics.
-const STATEMENT: &str = "pg_current_snapshot()::text, pg_is_in_recovery(),
-    to_char(now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'),
-    concat_ws('/', (select system_identifier from pg_control_system()), (select timeline_id from pg_control_checkpoint()),
-              extract(epoch from pg_postmaster_start_time()), (select extract(epoch from stats_reset) from pg_stat_bgwriter))";
+/// its time, and a crash that leaves the postmaster alive the statistics. The control file of a promoted server shows its
+/// timeline late.
+const SERVER: &str = "pg_current_snapshot()::text, pg_is_in_recovery(),
+    concat_ws('/', (select system_identifier from pg_control_system()),
+              case when pg_is_in_recovery() then (select timeline_id from pg_control_checkpoint())
+                   else ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int end,
+              extract(epoch from pg_postmaster_start_time()), (select extract(epoch from stats_reset) from pg_stat_bgwriter)),
+    case when not pg_is_in_recovery() then (pg_current_wal_flush_lsn() - '0/0')::text end";
+const NOW: &str = "to_char(now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
 
 pub(super) struct Opening {
     pub(super) opened_at: Timestamp,
@@ -60,17 +81,31 @@ pub(super) struct Opening {
 /// `greatest` are sub-selects of one text array each.
 pub(super) async fn open(reader: &Reader, greatest: &[String]) -> Result<Opening> {
     let bounds: String = greatest.iter().map(|sql| format!(", ({sql})")).collect();
-    let row = reader.row(&format!("select {STATEMENT}{bounds}")).await?;
-    let (snapshot, standby): (String, bool) = (row.get(0), row.get(1));
-    let unreadable = |error: String| Error::bug("source.opening", error);
-    let opened_at = row.get::<_, String>(2).parse().map_err(|error| unreadable(format!("{error}")))?;
-    let mut parts = snapshot.split(':').map(str::parse::<u64>);
-    let (Some(Ok(xmin)), Some(Ok(xmax))) = (parts.next(), parts.next()) else {
-        return Err(unreadable(format!("{snapshot} is no snapshot")));
-    };
-    let server = Server { identity: row.get(3), xmin, xmax, snapshot: (!standby).then_some(snapshot) };
-    let bounds = (0..greatest.len()).map(|place| row.get(4 + place)).collect();
-    Ok(Opening { opened_at, server, bounds })
+    let row = reader.row(&format!("select {SERVER}, {NOW}{bounds}")).await?;
+    let opened_at = row.get::<_, String>(4).parse().map_err(|error| unreadable(format!("{error}")))?;
+    let bounds = (0..greatest.len()).map(|place| row.get(5 + place)).collect();
+    Ok(Opening { opened_at, server: Server::read(&row)?, bounds })
+}
+
+/// The source as it is now.
+pub(super) async fn server(reader: &Reader) -> Result<Server> {
+    Server::read(&reader.row(&format!("select {SERVER}")).await?)
+}
+
+impl Server {
+    fn read(row: &tokio_postgres::Row) -> Result<Self> {
+        let (snapshot, standby): (String, bool) = (row.get(0), row.get(1));
+        let mut parts = snapshot.split(':').map(str::parse::<u64>);
+        let (Some(Ok(xmin)), Some(Ok(xmax))) = (parts.next(), parts.next()) else {
+            return Err(unreadable(format!("{snapshot} is no snapshot")));
+        };
+        let flushed = row.get::<_, Option<&str>>(3).and_then(|flushed| flushed.parse().ok());
+        Ok(Self { identity: row.get(2), xmin, xmax, snapshot: (!standby).then_some(snapshot), flushed })
+    }
+}
+
+fn unreadable(error: String) -> Error {
+    Error::bug("source.opening", error)
 }
 
 #[cfg(test)]
@@ -78,7 +113,13 @@ mod tests {
     use super::*;
 
     fn server(identity: &str, xmin: u64, xmax: u64) -> Server {
-        Server { identity: identity.into(), xmin, xmax, snapshot: Some(format!("{xmin}:{xmax}:")) }
+        Server {
+            identity: identity.into(),
+            xmin,
+            xmax,
+            snapshot: Some(format!("{xmin}:{xmax}:")),
+            flushed: None,
+        }
     }
 
     #[test]
@@ -103,5 +144,16 @@ mod tests {
         assert!(!server("b", 1000, 1010).is_still(&earlier));
         let standby = Server { snapshot: None, ..earlier };
         assert!(!standby.is_still(&standby.clone()));
+    }
+
+    #[test]
+    fn a_source_is_mistrusted_for_another_history_and_for_a_log_that_is_shorter_than_it_was() {
+        let at = |identity: &str, flushed: Option<u64>| Server { flushed, ..server(identity, 1, 2) };
+        let earlier = at("7/1/10.5/3", Some(500));
+        assert_eq!(at("7/1/99.5/4", Some(500)).mistrust(&earlier), None, "a restart");
+        assert_eq!(at("7/1/10.5/3", None).mistrust(&earlier), None, "a standby");
+        assert!(at("7/2/10.5/3", Some(900)).mistrust(&earlier).unwrap().contains("another history"));
+        assert!(at("8/1/10.5/3", Some(900)).mistrust(&earlier).unwrap().contains("another server"));
+        assert!(at("7/1/10.5/3", Some(499)).mistrust(&earlier).unwrap().contains("back in time"));
     }
 }

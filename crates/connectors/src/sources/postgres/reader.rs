@@ -7,6 +7,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
+use futures_util::future::join;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{CopyOutStream, SimpleQueryMessage};
 use vitrina_core::{Error, Lease, Result, Watch};
@@ -14,6 +15,7 @@ use vitrina_guard::{ChangeTable, DescribeError, DescribedColumn, Finding};
 use vitrina_pgcopy::{Column, Decoder, Flawed, arrow_schema, select_list};
 
 use super::durable;
+use super::relations::Relations;
 use crate::connection::{Connection, End, Session};
 use crate::parked::Seat;
 use crate::sources::Order;
@@ -39,6 +41,8 @@ pub(crate) struct Reader {
     driving: Option<String>,
     /// The query as a sub-select named `q`.
     pub(crate) query: String,
+    /// All that is read in its transactions.
+    relations: Relations,
     described: Vec<DescribedColumn>,
     columns: Vec<Column>,
     /// Every field with the type it was declared with, as `pg_type`.
@@ -51,6 +55,17 @@ pub(crate) struct Reader {
     pub(crate) by_keys: bool,
 }
 
+/// Which transaction a reader has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// The one of the first message.
+    AtOnce,
+    /// One in place of that.
+    Later,
+}
+
+/// How often a transaction is begun before its source is given up for now.
+const MOST_ROUNDS: usize = 10;
 const BEGIN: &str = "begin isolation level repeatable read read only";
 /// With the costs of disks that turn, some thousand keys make the planner read the whole table, with helpers.
 const FOR_KEYS: &str = "set local random_page_cost = 1.1; set local max_parallel_workers_per_gather = 0";
@@ -79,6 +94,7 @@ impl Reader {
             connection: connection.clone(),
             lease: *order.lease,
             query: vitrina_guard::wrap(&sql),
+            relations: Relations::of(&sql),
             driving: order.pipeline.driving_table().map(str::to_owned),
             sql,
             described,
@@ -148,19 +164,67 @@ impl Reader {
         format!("select {} from {} {tail}", select_list(&self.columns), self.query)
     }
 
+    /// Further relations, by quoted and qualified names.
+    pub(super) fn reads(&self, relations: impl IntoIterator<Item = String>) {
+        self.relations.add(relations);
+    }
+
     /// Rows that stay on their server need no waiting for its disk: a crash would take both or none.
     pub(super) async fn take_server(&mut self, target: Option<&str>) -> Result<()> {
         self.stays = target == Some(self.session.server().await?.as_str());
         Ok(())
     }
 
-    /// Begins a read-only transaction that sees nothing which could still vanish.
-    pub(crate) async fn begin(&self) -> Result<()> {
+    /// Begins a read-only transaction that sees nothing which could still vanish, and all that was there at one moment.
+    pub(crate) async fn begin(&self) -> Result<Begun> {
         self.session.set_busy(true);
-        let begin = if self.by_keys { format!("{BEGIN}; {FOR_KEYS}") } else { BEGIN.to_owned() };
-        match self.stays {
-            true => self.session.run(&begin).await,
-            false => durable::begin(&self.session, &begin).await,
+        let mut begun = self.try_begin("").await?;
+        for _ in 0..MOST_ROUNDS {
+            if let Some(begun) = begun {
+                return Ok(begun);
+            }
+            begun = self.try_begin("rollback; ").await?.map(|_| Begun::Later);
+        }
+        let message = "tables of the source are truncated or rewritten again and again while they are read";
+        Err(Error::release("source.rewritten", message))
+    }
+
+    /// `None` where that is no such transaction. Both messages are sent before the first is answered.
+    async fn try_begin(&self, before: &str) -> Result<Option<Begun>> {
+        let for_keys = self.by_keys.then(|| FOR_KEYS.to_owned());
+        let begin: Vec<String> =
+            [Some(BEGIN.to_owned()), for_keys, self.relations.lock()].into_iter().flatten().collect();
+        let begin = begin.join("; ");
+        let first = format!("{before}{begin}");
+        let (locked, begun) =
+            join(self.session.client.batch_execute(&first), self.durably_begun(&begin)).await;
+        match locked {
+            Err(error) if self.relations.refuse_lock(&error) => return Ok(None),
+            Err(error) => return Err(self.session.explain(error)),
+            Ok(()) => {}
+        }
+        let begun = begun?;
+        Ok(self.relations.are_as_shown(&self.session).await?.then_some(begun))
+    }
+
+    async fn durably_begun(&self, begin: &str) -> Result<Begun> {
+        let at_once = self.stays || durable::wait(&self.session, begin).await?;
+        Ok(if at_once { Begun::AtOnce } else { Begun::Later })
+    }
+
+    /// COPY does not tell the types of what it sends: the query is described again in its very transaction, which holds
+    /// all relations. Columns that have come since are the next run's.
+    async fn begin_as_described(&self) -> Result<()> {
+        let describe = || vitrina_guard::columns(&self.session.client, &self.sql);
+        let (begun, columns) = join(self.begin(), describe()).await;
+        let columns = match begun? {
+            Begun::AtOnce => columns,
+            Begun::Later => describe().await,
+        };
+        let columns = columns.map_err(|error| self.session.explain(error))?;
+        match self.described.iter().find(|known| !columns.iter().any(|column| column.is_like(known))) {
+            None => Ok(()),
+            Some(changed) => Err(columns_changed(&changed.name)),
         }
     }
 
@@ -185,7 +249,7 @@ impl Reader {
     }
 
     async fn copy(&self, select: &str) -> Result<Page> {
-        self.begin().await?;
+        self.begin_as_described().await?;
         let copy = format!("copy ({select}) to stdout (format binary)");
         let stream =
             self.session.client.copy_out(&copy).await.map_err(|error| self.session.explain(error))?;
@@ -209,6 +273,7 @@ impl Reader {
         };
         let ask = vitrina_guard::named_table(client, table, described, wanted, ordered);
         let table = self.asked(known.recall(question, ask)).await?;
+        self.reads(table.iter().map(|table| table.name.clone()));
         table.map(Ok).map_err(|reason| {
             Error::fix("source.driving_table", reason).hint(
                 "beside a query, source_table names the table whose rows carry the cursor and the change key",
@@ -227,6 +292,7 @@ impl Reader {
         refuse(&vitrina_guard::check_table(&watch.table, schemas))?;
         let Some(keys) = watch.keys.as_deref() else { return Ok(()) };
         refuse(&vitrina_guard::check_watch(keys, schemas))?;
+        self.reads(vitrina_guard::relations(keys));
         let was_busy = self.session.set_busy(true);
         let ceiling = self.connection.max_query_cost;
         let findings = vitrina_guard::check_plan(&self.session.client, keys, schemas, ceiling).await?;
@@ -244,6 +310,7 @@ impl Reader {
         let question = format!("{table} {columns:?} {ordered}");
         let ask = vitrina_guard::change_table(&self.session.client, table, columns, ordered);
         let table = self.asked(self.connection.known_tables.recall(question, ask)).await?;
+        self.reads(table.iter().map(|table| table.name.clone()));
         table.map_err(|reason| Error::fix("watch.table", reason))
     }
 
@@ -350,8 +417,11 @@ impl Page {
     }
 }
 
-/// A load is often sorted by the target's key: a little more memory than the default of old halves that.
-const SESSION: &str = "set default_transaction_read_only = on; set statement_timeout = '1h';
+/// A load is often sorted by the target's key: a little more memory than the default of old halves that. Statements outside
+/// of `begin` take their snapshot when they have their locks.
+const SESSION: &str =
+    "set default_transaction_read_only = on; set default_transaction_isolation = 'read committed';
+    set statement_timeout = '1h';
     select set_config('work_mem', '32MB', false) where pg_size_bytes(current_setting('work_mem')) < 33554432";
 
 async fn connect(connection: &Connection, lease: &Lease) -> Result<Seat> {
@@ -386,6 +456,13 @@ fn refuse(findings: &[Finding]) -> Result<()> {
     let Some(first) = findings.first() else { return Ok(()) };
     let all = findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n");
     Err(Error::fix(first.code, format!("the query is refused\n{all}")))
+}
+
+/// The next attempt describes it anew.
+fn columns_changed(column: &str) -> Error {
+    let message =
+        format!("column {column:?} of the query was dropped or given another type while it was read");
+    Error::retry("source.columns_changed", message)
 }
 
 fn malformed(error: vitrina_pgcopy::Error) -> Error {

@@ -1,6 +1,6 @@
 //! Rows of the query by their change keys. What is asked for and does not come back has left the source.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt64Array};
@@ -9,6 +9,7 @@ use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
 use vitrina_core::{Batch, Error, Pipeline, Position, Reject, Result, Scope};
 
+use super::dirty::Dirty;
 use super::reader::Reader;
 use crate::arrow_text::nullable_texts;
 use crate::duplicates;
@@ -85,6 +86,27 @@ impl Recompute {
         let batch_size = reader.batch_size;
         let step = (2 * batch_size).max(1000.min(10 * batch_size));
         Ok(Self { change_key, key, step, batch_size, newest_last, in_order })
+    }
+
+    /// Keys as people write them, each once and as the source writes it. Where only the source can tell whether two are
+    /// spellings of one key, what is read together stays one batch: its row comes back under one spelling, and alone in
+    /// its batch the other would stand for a row that is gone.
+    pub(super) fn take_spelled(&mut self, keys: Vec<Key>) -> VecDeque<Dirty> {
+        let canonical = |key: &Key| {
+            let part = |(column, text): (&OrderedColumn, &Option<String>)| match text {
+                Some(text) => column.canonical(text).map(Some),
+                None => Some(None),
+            };
+            self.change_key.iter().zip(key).map(part).collect::<Option<Key>>()
+        };
+        let written: Option<Vec<Key>> = keys.iter().map(canonical).collect();
+        if written.is_none() {
+            self.batch_size = self.step;
+        }
+        let mut seen = HashSet::new();
+        let mut keys = written.unwrap_or(keys);
+        keys.retain(|key| seen.insert(key.clone()));
+        keys.into_iter().map(|key| Dirty { key, at: None }).collect()
     }
 
     /// Of the first keys, in batches: fewer of them than were asked for if their rows are large.
@@ -181,7 +203,7 @@ impl Recompute {
         match self.change_key.as_slice() {
             _ if whole.is_empty() => {}
             // One literal is read faster than a thousand.
-            [column] => {
+            [column] if !column.is_array() => {
                 let values = whole.iter().filter_map(|key| key[0].as_deref());
                 conditions.push(format!("{columns} = any ({})", column.values(values)));
             }

@@ -299,6 +299,7 @@ async fn a_function_may_add_rows_and_an_empty_result_is_fine() {
         let id = other.pipeline(changes).await;
         let run = functions.succeed(&other, id).await;
         assert_eq!((run.rows_read, run.rows_written), (4, 0));
+        other.delete(id).await;
     }
 }
 
@@ -402,6 +403,7 @@ async fn a_mart_is_not_made_of_a_column_that_only_null_has_come_in() {
     let run = functions.run(&stage, id).await;
     assert_eq!(run.error_code.as_deref(), Some("sink.no_type"), "{:?}", run.error);
     assert!(run.error.is_some_and(|error| error.contains("score") && error.contains("output=")));
+    stage.delete(id).await;
     let mut later = plan(&["without_a_rating", "praised"]);
     later["name"] = json!("later");
     later["target_table"] = json!("analytics.made");
@@ -409,6 +411,7 @@ async fn a_mart_is_not_made_of_a_column_that_only_null_has_come_in() {
     functions.succeed(&stage, later).await;
     assert_eq!(stage.count("analytics.made where score = 'good'").await, 5, "a later function has filled it");
     stage.db.execute("drop table analytics.made").await;
+    stage.delete(later).await;
     let declared = stage.pipeline(by("with_a_score_to_come")).await;
     functions.succeed(&stage, declared).await;
     assert_eq!(stage.count("analytics.made where score = 1 or score is null").await, 5);
@@ -423,7 +426,9 @@ async fn a_load_that_goes_on_with_fewer_columns_is_refused_before_it_is_merged()
     let id = stage.pipeline(changes).await;
     assert_eq!(functions.run(&stage, id).await.error_code.as_deref(), Some("python.exception"));
     functions.allow();
-    let run = functions.run(&stage, id).await;
+    let run = stage.request_resume(id).await;
+    stage.work_off(functions.settings(&stage)).await;
+    let run = stage.run_record(run).await;
     assert_eq!(run.error_code.as_deref(), Some("sink.load_columns"), "{:?}", run.error);
     assert_eq!(titles(&stage).await, ["was here"]);
 }
@@ -500,6 +505,7 @@ async fn in_increments_a_function_that_changes_keys_is_stopped_before_it_deletes
         let id = stage.pipeline(changes).await;
         let run = functions.run(&stage, id).await;
         assert_eq!(run.error_code.as_deref(), Some("python.contract"), "{name}: {:?}", run.error);
+        stage.delete(id).await;
     }
     assert_eq!(stage.count("analytics.film").await, 0);
 }
@@ -541,6 +547,8 @@ async fn a_function_that_hangs_holds_up_nobody_else() {
     let functions = Functions::with(|settings| settings.deadline = Duration::from_secs(600)).await;
     let mut changes = plan(&["hangs"]);
     changes["name"] = json!("hanging");
+    changes["target_table"] = json!("analytics.hanging");
+    stage.db.execute("create table analytics.hanging (like analytics.film including all)").await;
     let hanging = stage.pipeline(changes).await;
     let fine = stage.pipeline(plan(&["slug"])).await;
     let (_running, _stop) = stage.start(functions.settings(&stage));
@@ -599,6 +607,7 @@ async fn a_name_that_is_no_registered_function_runs_nothing() {
     {
         let mut changes = plan(&[name]);
         changes["name"] = json!(format!("film_{place}"));
+        changes["target_table"] = json!(format!("analytics.film_{place}"));
         let id = stage.pipeline(changes).await;
         let run = functions.run(&stage, id).await;
         assert_eq!((run.status, run.rows_read), (RunStatus::Requested, 0), "{name}");

@@ -98,6 +98,7 @@ async fn a_python_source_that_had_yielded_all_it_has_just_ends() {
         functions.allow();
         functions.succeed(&stage, id).await;
         assert_eq!(titles(&stage).await, ["One", "Two"], "{mode}");
+        stage.delete(id).await;
     }
 }
 
@@ -128,5 +129,6 @@ async fn a_source_whose_first_yields_are_empty_is_read_to_its_end() {
             functions.succeed(&stage, id).await;
             assert_eq!(titles(&stage).await, ["One", "Two"], "{mode} {first_load}");
         }
+        stage.delete(id).await;
     }
 }

@@ -79,7 +79,7 @@ async fn a_change_log_is_looked_at_and_not_consumed() {
         .db
         .execute("delete from content.film where id = 3; update content.film set title = 'x' where id = 4")
         .await;
-    let consumers = "select string_agg(c::text, ' ') from vitrina.change_consumers c";
+    let consumers = "select string_agg(c::text, ' ') from vitrina_log.change_consumers c";
     let before: String = stage.db.value(consumers).await;
     let compared = stage.reconcile(id, Level::Rows).await;
     assert_eq!((compared.verdict(), compared.figures().in_flight), (Verdict::Stale, 2));

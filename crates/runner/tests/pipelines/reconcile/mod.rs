@@ -3,6 +3,7 @@
 mod changing;
 mod million;
 mod python;
+mod types;
 mod values;
 
 use serde_json::{Value, json};
@@ -98,14 +99,41 @@ async fn no_more_differences_are_kept_than_were_asked_for_and_all_are_counted() 
 }
 
 #[tokio::test]
-async fn rows_that_were_refused_are_counted_apart_and_make_no_target_differ() {
+async fn a_target_that_lacks_rows_because_they_were_refused_is_not_equal() {
     let stage = Stage::with_films(10).await;
     stage.db.execute("alter table analytics.film add check (title <> 'Film 4')").await;
     let id = stage.pipeline(json!({"reject_limit": 5})).await;
     stage.succeed(id).await;
-    let compared = stage.reconcile(id, Level::Rows).await;
-    assert_eq!((compared.verdict(), compared.counts()), (Verdict::Equal, (0, 0, 0)));
-    assert_eq!(compared.figures().rejected, 1);
+    for level in [Level::Count, Level::Hash, Level::Rows] {
+        let compared = stage.reconcile(id, level).await;
+        assert_eq!((compared.verdict(), compared.counts()), (Verdict::Differs, (0, 0, 0)), "{level}");
+        assert_eq!(compared.figures().rejected, 1);
+    }
+    // What was refused and is there all the same, as the source has it, is no difference.
+    stage.db.execute("alter table analytics.film drop constraint film_title_check; insert into analytics.film (id, title, rating, modified) select id, title, rating, modified from content.film where id = 4").await;
+    for level in [Level::Count, Level::Hash, Level::Rows] {
+        let compared = stage.reconcile(id, level).await;
+        assert_eq!((compared.verdict(), compared.figures().rejected), (Verdict::Equal, 1), "{level}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_mart_whose_rows_were_all_refused_is_not_equal() {
+    let stage = Stage::with_films(3).await;
+    stage.db.execute("alter table analytics.film add check (title is null)").await;
+    let id = stage.pipeline(json!({"reject_limit": 5})).await;
+    stage.succeed(id).await;
+    stage.db.execute("create table analytics.keyless (id int primary key, title text)").await;
+    let query = "select null::int as id, title from content.film";
+    let without_key = stage
+        .pipeline(json!({"name": "keyless", "reject_limit": 5, "source_query": query, "target_table": "analytics.keyless"}))
+        .await;
+    stage.succeed(without_key).await;
+    for (pipeline, level) in [(id, Level::Count), (id, Level::Hash), (without_key, Level::Hash)] {
+        let compared = stage.reconcile(pipeline, level).await;
+        assert_eq!(compared.verdict(), Verdict::Differs, "{level}");
+        assert!(compared.figures().rejected > 0);
+    }
 }
 
 #[tokio::test]

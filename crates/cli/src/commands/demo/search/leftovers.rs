@@ -82,7 +82,10 @@ async fn remove_index(server: &Server, index: &str, installation: &str) -> Resul
     // What readers see may be an index that another pipeline had left, and this one has taken.
     let (_, behind) = server.call(Method::GET, &["_alias", index], None).await?;
     for name in behind.as_object().into_iter().flat_map(|behind| behind.keys()) {
-        if name.starts_with(&format!("vitrina-{index}-")) && !name.starts_with(&prefixes[0]) {
+        if name.starts_with(&format!("vitrina-{index}-"))
+            && !name.starts_with(&prefixes[0])
+            && is_created_by(server, name, installation).await?
+        {
             removed += usize::from(server.call(Method::DELETE, &[name], None).await?.0.is_success());
         }
     }
@@ -94,6 +97,7 @@ async fn remove_index(server: &Server, index: &str, installation: &str) -> Resul
             if name
                 .strip_prefix(&prefix)
                 .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
+                && is_created_by(server, name, installation).await?
             {
                 server.ask(Method::DELETE, &[name], None).await?;
                 removed += 1;
@@ -101,4 +105,10 @@ async fn remove_index(server: &Server, index: &str, installation: &str) -> Resul
         }
     }
     server.call(Method::DELETE, &[CONTROL, "_doc", index], None).await.map(|_: (_, Value)| removed)
+}
+
+/// As the mark in its mapping says.
+async fn is_created_by(server: &Server, index: &str, installation: &str) -> Result<bool> {
+    let (_, found) = server.call(Method::GET, &[index, "_mapping"], None).await?;
+    Ok(found[index]["mappings"]["_meta"]["vitrina"]["installation"] == installation)
 }

@@ -1,7 +1,9 @@
-//! One form of values on both sides: what is hashed, and what is shown. Values of the source are cast to the mart's type
-//! first, as writing them would; so scale, zone and representation are the mart's.
+//! Values of a type in the forms that a comparison needs: what is hashed, and the text that decides and is shown.
+//!
+//! The text decides: it is the same exactly where two values are not distinct. A hash only finds candidates, so what it
+//! takes in may tell more apart than the text does, and never less.
 
-/// How values of a type are brought to one form.
+/// How values of a type are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Bool,
@@ -14,25 +16,19 @@ pub(super) enum Form {
     Timestamptz,
     Date,
     Time,
+    Interval,
     Jsonb,
+    Numerics,
+    Floats,
+    /// An array of `char(n)`.
+    Padded,
     /// Everything else, by its text.
     Text,
 }
 
-/// How rows are hashed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hashing {
-    /// By the functions of the types: fast, and the same on servers that answer `VECTORS` alike.
-    Native,
-    /// By md5 of the texts: the same everywhere.
-    Portable,
-}
-
-/// Releases and machines on which all of these agree hash alike; text is hashed as it is encoded.
-pub(super) const VECTORS: &str = "select current_setting('server_encoding') || array[hashint4extended(-42, 7), hashint8extended(1234567890123456, 7),
-    hashfloat8extended(1.5, 7), hash_numeric_extended(-1234567.890, 7), hashtextextended('Text' collate \"C\", 7),
-    uuid_hash_extended('6a2f41a3-c54c-fce8-32d2-0324e1c32e22', 7), timestamp_hash_extended('2024-02-29 12:34:56.789', 7),
-    time_hash_extended('12:34:56.789', 7), jsonb_hash_extended('{\"a\": [1, null, \"x\"], \"b\": {\"c\": true}}', 7)]::text";
+/// A numeric that has trailing zeros behind its point, outside of quotes.
+const JSON_ZEROS: &str = r#"'("(?:[^"\\]|\\.)*")|(?:([.][0-9]*[1-9])0+|[.]0+)(?![0-9])', '\1\2', 'g'"#;
+const ZEROS: &str = r"'([.][0-9]*[1-9])0+(?![0-9])|[.]0+(?![0-9])', '\1', 'g'";
 
 impl Form {
     /// Of a built-in type. Types of extensions and users are not the same on two servers: those go by their text.
@@ -48,7 +44,11 @@ impl Form {
             1184 => Self::Timestamptz,
             1082 => Self::Date,
             1083 => Self::Time,
+            1186 => Self::Interval,
             3802 => Self::Jsonb,
+            1231 => Self::Numerics,
+            1021 | 1022 => Self::Floats,
+            1014 => Self::Padded,
             _ => Self::Text,
         }
     }
@@ -67,92 +67,59 @@ impl Form {
         )
     }
 
-    /// The hash of `value` upon that of what comes before. A NULL stands as some value, and is told from that one.
-    fn hash(self, value: &str, before: &str) -> String {
-        let before = &format!("({before} # (({value}) is null)::int4)");
-        match self {
-            Self::Bool => format!("hashint4extended(coalesce(({value})::int4, -1), {before})"),
-            Self::Int => format!("hashint4extended(coalesce(({value})::int4, -2147483648), {before})"),
-            // That of a bigint folds its two halves into one: the upper one is hashed by itself.
-            Self::BigInt => {
-                let upper = format!("coalesce((({value}) >> 32)::int4, -2147483648)");
-                let whole = format!("coalesce({value}, -9223372036854775808)");
-                format!("hashint8extended({whole}, hashint4extended({upper}, {before}))")
-            }
-            Self::Float => format!("hashfloat8extended(coalesce(({value})::float8, 'NaN'), {before})"),
-            Self::Numeric => format!("hash_numeric_extended(coalesce({value}, 'NaN'), {before})"),
-            Self::Uuid => {
-                let null = "'00000000-0000-0000-0000-000000000000'";
-                format!("uuid_hash_extended(coalesce({value}, {null}), {before})")
-            }
-            Self::Timestamp => format!("timestamp_hash_extended(coalesce({value}, '-infinity'), {before})"),
-            Self::Timestamptz => {
-                format!(
-                    "timestamp_hash_extended(coalesce(({value}) at time zone 'UTC', '-infinity'), {before})"
-                )
-            }
-            Self::Date => {
-                format!("timestamp_hash_extended(coalesce(({value})::timestamp, '-infinity'), {before})")
-            }
-            Self::Time => format!("time_hash_extended(coalesce({value}, '00:00'), {before})"),
-            Self::Jsonb => format!("jsonb_hash_extended(coalesce({value}, 'null'), {before})"),
-            Self::Text => {
-                format!("hashtextextended(coalesce(({value})::text, E'\\x1e') collate \"C\", {before})")
-            }
-        }
-    }
-
-    /// For people, and to be compared: equal values are equal texts.
+    /// For people, and to be compared: values are equal texts exactly where they are not distinct.
     pub(super) fn shown(self, value: &str) -> String {
         match self {
             // There is a zero with a sign.
             Self::Float => format!("(({value}) + '0')::text"),
             Self::Numeric => format!("trim_scale({value})::text"),
+            Self::Jsonb => format!("regexp_replace(({value})::text, {JSON_ZEROS})"),
+            Self::Numerics => format!("regexp_replace(({value})::text, {ZEROS})"),
+            Self::Floats => format!(r"regexp_replace(({value})::text, '([{{,])-0(?=[,}}])', '\10', 'g')"),
+            Self::Padded => format!("({value})::text[]::text"),
+            // 24 hours are a day, and 30 days a month. Beyond these years it would overflow.
+            Self::Interval => format!(
+                "case when extract(year from {value}) between -1000000 and 1000000
+                      then justify_interval({value}) else {value} end::text"
+            ),
             _ => format!("({value})::text"),
+        }
+    }
+
+    /// What is hashed of a value, computed once.
+    pub(super) fn input(self, value: &str) -> String {
+        match self {
+            Self::Bool => format!("({value})::int4"),
+            Self::Int | Self::BigInt | Self::Numeric | Self::Uuid | Self::Timestamp | Self::Time => {
+                value.to_owned()
+            }
+            Self::Float => format!("({value})::float8"),
+            Self::Timestamptz => format!("({value}) at time zone 'UTC'"),
+            // Not every date is a timestamp.
+            Self::Date => format!(
+                "case when isfinite({value}) then ({value}) - date '2000-01-01'
+                      when ({value}) > date '2000-01-01' then 2147483647
+                      when ({value}) is not null then -2147483648 end"
+            ),
+            Self::Interval | Self::Jsonb | Self::Numerics | Self::Floats | Self::Padded | Self::Text => {
+                format!("({value})::text")
+            }
         }
     }
 
     /// The smallest or greatest: an order that depends on no collation. Not every type has an aggregate.
     pub(super) fn extreme(self, function: &str, value: &str) -> String {
         match self {
-            Self::Bool | Self::Uuid | Self::Jsonb | Self::Text => {
-                format!("{function}({} collate \"C\")", self.shown(value))
-            }
-            _ => self.shown(&format!("{function}({value})")),
+            Self::Int
+            | Self::BigInt
+            | Self::Float
+            | Self::Numeric
+            | Self::Timestamp
+            | Self::Timestamptz
+            | Self::Date
+            | Self::Time
+            | Self::Interval => self.shown(&format!("{function}({value})")),
+            _ => format!("{function}({} collate \"C\")", self.shown(value)),
         }
-    }
-}
-
-impl Hashing {
-    /// Of a row of such values.
-    pub(super) fn row(self, values: &[(Form, String)]) -> String {
-        match self {
-            Self::Native => {
-                values.iter().fold("0::int8".to_owned(), |before, (form, value)| form.hash(value, &before))
-            }
-            Self::Portable => {
-                let text = |(form, value): &(Form, String)| {
-                    let text = form.shown(value);
-                    format!("coalesce(length({text}) || ':' || {text}, '-')")
-                };
-                let texts = values.iter().map(text).collect::<Vec<_>>().join(" || ");
-                format!("('x' || left(md5(convert_to({texts}, 'UTF8')), 16))::bit(64)::int8")
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_row_is_hashed_column_upon_column_and_with_its_nulls() {
-        let values = [(Form::Int, "q.a".to_owned()), (Form::Text, "q.b".to_owned())];
-        assert_eq!(
-            Hashing::Native.row(&values),
-            "hashtextextended(coalesce((q.b)::text, E'\\x1e') collate \"C\", \
-             (hashint4extended(coalesce((q.a)::int4, -2147483648), (0::int8 # ((q.a) is null)::int4)) # ((q.b) is null)::int4))"
-        );
     }
 }

@@ -3,6 +3,7 @@
 
 mod columns;
 mod form;
+mod hashing;
 mod origin;
 mod ranges;
 mod side;
@@ -16,16 +17,18 @@ use tokio_postgres::Row as Answer;
 use vitrina_core::{Error, Figures, Level, Result, SideFigures, TargetName};
 
 use super::create;
-use super::fence::is_meta_store;
+use super::fence::MetaStore;
 use super::mart::Mart;
+use super::own_part::OwnPart;
+use super::owners::own_columns;
 use crate::connection::{End, Session};
-use crate::reconcile::{Differing, Key, Mark, Order, Pair, Row, Seen, Stream, no_key};
+use crate::reconcile::{Differing, Key, Mark, Order, Pair, Portion, Row, Seen, Stream, no_key};
 use crate::sql::identifier;
 use columns::Compared;
-use form::{Hashing, VECTORS};
+use hashing::{Hashing, VECTORS};
 use origin::Origin;
 use ranges::{Part, differing, differing_keys, part, sums, total};
-use side::{Side, unsigned};
+use side::{Side, SideColumn, unsigned};
 
 /// Rows of a range: few enough to be read for one that differs.
 const ROWS_A_RANGE: u64 = 256;
@@ -43,6 +46,8 @@ struct PostgresPair<'a> {
     origin: Origin<'a>,
     target: Side,
     source: Side,
+    /// The source's columns as the mart would hold them.
+    written: Vec<SideColumn>,
     hashing: Hashing,
     key: Vec<String>,
     columns: Vec<String>,
@@ -51,6 +56,7 @@ struct PostgresPair<'a> {
     left: Left,
     /// Its source can be asked for keys.
     takes_keys: bool,
+    portion: Portion,
     /// When a row was written last, in the mart's own time.
     touch: Option<String>,
     /// The mart is beside the meta-store.
@@ -69,18 +75,23 @@ enum Left {
 pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<Box<dyn Pair + 'a>> {
     let connection = order.connections.get(&order.target.connection)?;
     let session = Session::open(connection, End::Sink, &order.lease().application_name()).await?;
-    let mart = Mart::describe(&session, name, order.target).await?.ok_or_else(|| create::no_table(name))?;
+    let mut mart =
+        Mart::describe(&session, name, order.target).await?.ok_or_else(|| create::no_table(name))?;
+    mart.own = OwnPart::of(order.pipeline, order.target)?;
+    mart.require_own_part(&session).await?;
     let session = Arc::new(session);
     let mut origin = Origin::open(order, &mart, Arc::clone(&session)).await?;
+    claim_columns(&mut mart, &session, order, &origin).await?;
     let columns = columns::described(&session, &mart, &origin).await?;
     refuse_rounded(order, &mart, &columns, &origin)?;
-    let mut target = columns::target(&mart, &columns);
+    let mut target = columns::target(&mart, &columns, &origin)?;
     let mut source = columns::source(&mart, &columns, &origin)?;
     target.refused = refused(order, mart.key.len());
     source.refused.clone_from(&target.refused);
     let vectors = (ask(&session, VECTORS).await?, origin.ask(VECTORS).await?);
     let is_same = text(&vectors.0) == text(&vectors.1);
-    let (touch, by_meta_store) = (touch(&mart, &columns), is_meta_store(&session, order.installation).await?);
+    let meta_store = MetaStore::of(&session, order.installation, order.id, order.owner).await?;
+    let (touch, by_meta_store) = (touch(&mart, &columns), matches!(meta_store, MetaStore::Here));
     let cursor = order.pipeline.incremental_key.iter();
     let extremes = mart.key.iter().chain(cursor).cloned().collect();
     let left = match target.key[0].form.has_ranges() {
@@ -91,17 +102,35 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
         columns: target.columns.iter().map(|column| column.name.clone()).collect(),
         key: mart.key.clone(),
         mart: session,
+        written: columns::as_written(&source, &columns, &origin),
         origin,
         target,
         source,
-        hashing: if is_same { Hashing::Native } else { Hashing::Portable },
+        hashing: Hashing::draw(is_same),
         extremes,
         left,
         takes_keys: Stream::takes_keys(order),
+        portion: Portion::default(),
         touch,
         by_meta_store,
         done: 0,
     }))
+}
+
+/// The columns that the pipeline writes or, where no row has come that would tell, has written.
+async fn claim_columns(
+    mart: &mut Mart,
+    session: &Session,
+    order: &Order<'_>,
+    origin: &Origin<'_>,
+) -> Result<()> {
+    let OwnPart::Columns(_) = &mart.own else { return Ok(()) };
+    let mut own: Vec<String> = origin.columns().iter().filter(|name| !mart.is_key(name)).cloned().collect();
+    if own.is_empty() {
+        own = own_columns(session, &mart.name, order.installation, order.pipeline.id).await?;
+    }
+    mart.own = OwnPart::Columns(own);
+    Ok(())
 }
 
 /// The touch column, where it holds moments and the query does not bring it itself.
@@ -157,19 +186,30 @@ impl Pair for PostgresPair<'_> {
     }
 
     fn at_once(&self) -> usize {
-        if self.takes_keys { 1000 } else { usize::MAX }
+        if self.takes_keys { self.portion.rows() } else { usize::MAX }
     }
 
+    /// A value that cannot be compared costs its own row alone, which is shown as it was read.
     async fn rows(&mut self, keys: &[Key]) -> Result<Vec<Row>> {
-        let mut target = HashMap::new();
-        for some in keys.chunks(1000) {
-            target.extend(by_key(&ask(&self.mart, &self.target.rows(some, &self.target.relation)).await?));
+        let (mut rows, mut left) = (Vec::with_capacity(keys.len()), vec![keys]);
+        while let Some(some) = left.pop() {
+            match self.rows_together(some).await {
+                Ok(found) => rows.extend(found),
+                Err(error) if !is_refused(&error) => return Err(error),
+                Err(_) if some.len() > 1 => {
+                    self.origin.recover().await?;
+                    let (first, second) = some.split_at(some.len() / 2);
+                    left.extend([second, first]);
+                }
+                Err(_) => {
+                    for key in some {
+                        rows.push(self.as_read(key.clone()).await?.row);
+                    }
+                }
+            }
         }
-        let source = self.source.rows(keys, &self.origin.relation_of_keys());
-        let mut source = by_key(&self.origin.ask_keys(&source, keys).await?);
-        let row =
-            |key: &Key| Row { key: key.clone(), source: source.remove(key), target: target.remove(key) };
-        Ok(keys.iter().map(row).collect())
+        self.portion.note(&rows);
+        Ok(rows)
     }
 
     async fn row(&mut self, key: &Key) -> Result<Seen> {
@@ -178,10 +218,9 @@ impl Pair for PostgresPair<'_> {
             _ => error,
         })?;
         let key: Key = first(&known)?.get(0);
-        match self.rows(std::slice::from_ref(&key)).await {
-            Ok(rows) => rows.into_iter().next().map(|row| Seen { row, fits: true }).ok_or_else(no_answer),
-            Err(error) if matches!(error.code, "source.refused" | "sink.refused") => self.as_read(key).await,
-            Err(error) => Err(error),
+        match self.row_that_fits(&key).await {
+            Err(error) if is_refused(&error) => self.as_read(key).await,
+            row => row.map(|row| Seen { row, fits: true }),
         }
     }
 
@@ -195,6 +234,31 @@ impl Pair for PostgresPair<'_> {
 }
 
 impl PostgresPair<'_> {
+    /// Refused where the mart's types, as they were declared, cannot hold what the source has.
+    async fn row_that_fits(&mut self, key: &Key) -> Result<Row> {
+        let keys = std::slice::from_ref(key);
+        let row = self.rows_together(keys).await?.into_iter().next().ok_or_else(no_answer)?;
+        if row.source.is_none() || row.source == row.target {
+            return Ok(row);
+        }
+        let compared = std::mem::replace(&mut self.source.columns, self.written.clone());
+        let written = self.source.rows(keys, &self.origin.relation_of_keys());
+        self.source.columns = compared;
+        self.origin.ask_keys(&written, keys).await.map(|_| row)
+    }
+
+    async fn rows_together(&mut self, keys: &[Key]) -> Result<Vec<Row>> {
+        let mut target = HashMap::new();
+        for some in keys.chunks(1000) {
+            target.extend(by_key(&ask(&self.mart, &self.target.rows(some, &self.target.relation)).await?));
+        }
+        let source = self.source.rows(keys, &self.origin.relation_of_keys());
+        let mut source = by_key(&self.origin.ask_keys(&source, keys).await?);
+        let row =
+            |key: &Key| Row { key: key.clone(), source: source.remove(key), target: target.remove(key) };
+        Ok(keys.iter().map(row).collect())
+    }
+
     /// The mart's types cannot hold the source's values: those are shown as they are.
     async fn as_read(&mut self, key: Key) -> Result<Seen> {
         let keys = [key];
@@ -230,11 +294,42 @@ impl PostgresPair<'_> {
             return self.scan_buckets(figures).await;
         }
         bounds.dedup();
-        let parts = self.differing_ranges(&bounds, None, Some(figures)).await?;
+        let parts = match self.differing_ranges(&bounds, None, Some(figures)).await {
+            Err(error) if is_refused(&error) => self.narrow(&bounds, figures).await?,
+            parts => parts?,
+        };
         figures.ranges = bounds.len() as u64 + 1;
         figures.differing_ranges = parts.len() as u64;
         self.left = Left::Ranges(parts.into());
         Ok(())
+    }
+
+    /// Some value of the source is none of the mart's type: the range that it is in differs, and the others are compared.
+    async fn narrow(&mut self, bounds: &[String], figures: &mut Figures) -> Result<Vec<Part>> {
+        let end = |place: Option<usize>| place.and_then(|place| bounds.get(place)).cloned();
+        let all = 0..bounds.len() + 1;
+        let (mut parts, mut left) = (Vec::new(), Vec::from_iter([all]));
+        while let Some(ranges) = left.pop() {
+            self.origin.recover().await?;
+            let (from, to) = (end(ranges.start.checked_sub(1)), end(Some(ranges.end - 1)));
+            let within = Part { from, to, ..Part::default() };
+            let inner = &bounds[ranges.start..ranges.end - 1];
+            let mut counted = Figures::default();
+            match self.differing_ranges(inner, Some(&within), Some(&mut counted)).await {
+                Ok(found) => {
+                    parts.extend(found);
+                    figures.target.rows += counted.target.rows;
+                    figures.source.rows += counted.source.rows;
+                }
+                Err(error) if !is_refused(&error) => return Err(error),
+                Err(_) if ranges.len() > 1 => {
+                    let middle = ranges.start + ranges.len() / 2;
+                    left.extend([middle..ranges.end, ranges.start..middle]);
+                }
+                Err(_) => parts.push(within),
+            }
+        }
+        Ok(parts)
     }
 
     /// Checksums of the ranges between bounds; answers those that differ.
@@ -316,8 +411,22 @@ impl PostgresPair<'_> {
         self.done += some.len() as u64;
         let target = self.target.rows_of_ranges(self.hashing, &some);
         let source = self.source.rows_of_ranges(self.hashing, &some);
-        let both = tokio::try_join!(ask(&self.mart, &target), self.origin.ask_few(&source))?;
-        Ok(self.compared(&both))
+        match tokio::try_join!(ask(&self.mart, &target), self.origin.ask_few(&source)) {
+            Err(error) if is_refused(&error) => self.read_keys(&some).await,
+            both => Ok(self.compared(&both?)),
+        }
+    }
+
+    /// All keys of ranges that cannot be hashed: their rows are compared one by one.
+    async fn read_keys(&mut self, parts: &[Part]) -> Result<Differing> {
+        self.origin.recover().await?;
+        let (target, source) = (self.target.keys_of_ranges(parts), self.source.keys_of_ranges(parts));
+        let (target, source) = tokio::try_join!(ask(&self.mart, &target), self.origin.ask_few(&source))?;
+        let mut keys: Vec<Key> = target.iter().chain(&source).map(|row| row.get(0)).collect();
+        let rows_read = keys.len() as u64;
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(Differing { keys, done: self.done, rows_read })
     }
 
     async fn read_buckets(&mut self) -> Result<Differing> {
@@ -348,6 +457,12 @@ impl PostgresPair<'_> {
 
 async fn ask(session: &Session, sql: &str) -> Result<Vec<Answer>> {
     session.client.query(sql, &[]).await.map_err(|error| session.explain(error))
+}
+
+/// Of a value that is none of the mart's type.
+fn is_refused(error: &Error) -> bool {
+    const DATA_EXCEPTION: &str = " answers 22";
+    matches!(error.code, "source.refused" | "sink.refused") && error.told().0.contains(DATA_EXCEPTION)
 }
 
 fn first(rows: &[Answer]) -> Result<&Answer> {

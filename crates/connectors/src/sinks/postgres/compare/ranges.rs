@@ -26,11 +26,11 @@ impl Part {
 }
 
 /// What was counted in a range.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) rows: u64,
-    low: i64,
-    high: i64,
+    /// Of either hash of its rows.
+    hashes: [String; 2],
 }
 
 /// The sums of one side, by number of range or bucket.
@@ -38,7 +38,7 @@ pub(super) type Sums = BTreeMap<i32, Sum>;
 
 pub(super) fn sums(rows: &[Row]) -> Sums {
     let sum = |row: &Row| {
-        let sum = Sum { rows: unsigned(row.get(1)), low: row.get(2), high: row.get(3) };
+        let sum = Sum { rows: unsigned(row.get(1)), hashes: [row.get(2), row.get(3)] };
         (row.get::<_, i32>(0), sum)
     };
     rows.iter().map(sum).collect()
@@ -59,7 +59,7 @@ pub(super) struct Differs {
 pub(super) fn differing(target: &Sums, source: &Sums) -> Vec<Differs> {
     let numbers: BTreeSet<i32> = target.keys().chain(source.keys()).copied().collect();
     let differs = |number: i32| {
-        let of = |sums: &Sums| sums.get(&number).copied().unwrap_or_default();
+        let of = |sums: &Sums| sums.get(&number).cloned().unwrap_or_default();
         let (target, source) = (of(target), of(source));
         (target != source).then_some(Differs { number, target_rows: target.rows, source_rows: source.rows })
     };
@@ -77,13 +77,13 @@ pub(super) fn part(bounds: &[String], differs: Differs, within: Option<&Part>) -
 
 /// Keys of rows that only one side has, or whose hashes differ. A key that comes twice is looked at closely.
 pub(super) fn differing_keys(one: &[Row], other: &[Row]) -> Vec<Key> {
-    let mut known: HashMap<Key, Option<i64>> = HashMap::with_capacity(one.len());
+    let mut known: HashMap<Key, Option<Vec<i64>>> = HashMap::with_capacity(one.len());
     let mut keys = Vec::new();
     for row in one {
         known.entry(row.get(0)).and_modify(|hash| *hash = None).or_insert_with(|| Some(row.get(1)));
     }
     for row in other {
-        let (key, hash): (Key, i64) = (row.get(0), row.get(1));
+        let (key, hash): (Key, Vec<i64>) = (row.get(0), row.get(1));
         if known.remove(&key).flatten() != Some(hash) {
             keys.push(key);
         }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn sums_that_differ_or_stand_alone_are_found() {
-        let sum = |rows, low| Sum { rows, low, high: 0 };
+        let sum = |rows, hash: i64| Sum { rows, hashes: [hash.to_string(), String::new()] };
         let target = Sums::from([(0, sum(2, 5)), (1, sum(3, 7)), (2, sum(1, 1))]);
         let source = Sums::from([(0, sum(2, 5)), (1, sum(3, 8)), (4, sum(9, 9))]);
         let found: Vec<i32> = differing(&target, &source).iter().map(|differs| differs.number).collect();

@@ -2,10 +2,15 @@
 
 use vitrina_core::SideFigures;
 
-use super::form::{Form, Hashing};
+use super::form::Form;
+use super::hashing::{Hashing, Value};
 use super::ranges::Part;
 use crate::reconcile::Key;
 use crate::sql::{array, literal};
+
+/// Prefixes of what hashes are computed from.
+const ROW: &str = "v";
+const KEY: &str = "k";
 
 /// A column as both sides have it.
 #[derive(Debug, Clone)]
@@ -30,6 +35,8 @@ pub(super) struct Side {
     pub(super) newest_last: String,
     /// Rows that were refused: the mart's types may not even hold them.
     pub(super) refused: Vec<Key>,
+    /// What tells the pipeline's own rows.
+    pub(super) own: String,
 }
 
 impl Side {
@@ -37,19 +44,21 @@ impl Side {
     fn whole(&self) -> String {
         let mut parts: Vec<String> =
             self.key.iter().map(|column| format!("{} is not null", column.indexed)).collect();
+        parts.push(self.own.clone());
         if !self.refused.is_empty() {
             parts.push(format!("not ({})", self.among(&self.refused)));
         }
         parts.join(" and ")
     }
 
-    fn hash(&self, hashing: Hashing) -> String {
-        let values: Vec<_> = self.columns.iter().map(|column| (column.form, column.value.clone())).collect();
-        hashing.row(&values)
+    /// What a row's hashes are computed from, and the hashes themselves.
+    fn hash(&self, hashing: Hashing) -> (String, [String; 2]) {
+        let values = values(&self.columns);
+        (hashing.inputs(&values, ROW), hashing.hashes(&values, ROW))
     }
 
     fn key_texts(&self) -> String {
-        let texts = self.key.iter().map(|column| format!("({})::text", column.value));
+        let texts = self.key.iter().map(|column| column.form.shown(&column.value));
         format!("array[{}]", texts.collect::<Vec<_>>().join(", "))
     }
 
@@ -91,49 +100,61 @@ impl Side {
     pub(super) fn ranges(&self, hashing: Hashing, bounds: &[String], within: Option<&Part>) -> String {
         let key = &self.key[0];
         let bounds = literal(&array(bounds.iter().map(String::as_str)));
-        let bucket = format!("width_bucket({}, {bounds}::{}[])", key.value, key.type_name);
+        let bucket = format!("width_bucket({}, {bounds}::{}[]) as b", key.value, key.type_name);
         let range = within.map(|part| format!(" and {}", self.within(part))).unwrap_or_default();
-        self.checksums(&bucket, hashing, &range)
+        self.checksums((&bucket, "b"), hashing, &range)
     }
 
     /// Checksums by buckets of keys.
     pub(super) fn buckets(&self, hashing: Hashing, buckets: u32) -> String {
-        self.checksums(&self.bucket(hashing, buckets), hashing, "")
+        let (inputs, bucket) = self.bucket(hashing, buckets);
+        self.checksums((&inputs, &bucket), hashing, "")
     }
 
-    /// `sum` of the halves: a bigint would overflow, and a sum of numerics is slow.
-    fn checksums(&self, bucket: &str, hashing: Hashing, condition: &str) -> String {
+    /// A sum of all rows' hashes does not overflow, and rows that come twice do not cancel out.
+    fn checksums(&self, (of_bucket, bucket): (&str, &str), hashing: Hashing, condition: &str) -> String {
+        let (inputs, [one, two]) = self.hash(hashing);
         format!(
-            "select b, count(*), sum(h & 4294967295)::int8, sum(h >> 32)::int8 from (
-                select {bucket} as b, {} as h from {} where {}{condition} offset 0) rows group by b",
-            self.hash(hashing),
+            "select {bucket}, count(*), sum({one})::text, sum({two})::text from (
+                select {of_bucket}, {inputs} from {} where {}{condition} offset 0) rows group by 1",
             self.relation,
             self.whole(),
         )
     }
 
-    fn bucket(&self, hashing: Hashing, buckets: u32) -> String {
-        let key: Vec<_> = self.key.iter().map(|column| (column.form, column.value.clone())).collect();
-        format!("(({}) & {})::int4", hashing.row(&key), buckets - 1)
+    /// What the bucket of a row's key is computed from, and the bucket itself.
+    fn bucket(&self, hashing: Hashing, buckets: u32) -> (String, String) {
+        let key = values(&self.key);
+        let [one, _] = hashing.hashes(&key, KEY);
+        (hashing.inputs(&key, KEY), format!("(({one}) & {})::int4", buckets - 1))
     }
 
     /// Keys and hashes of the rows in some ranges.
     pub(super) fn rows_of_ranges(&self, hashing: Hashing, parts: &[Part]) -> String {
         let ranges = parts.iter().map(|part| format!("({})", self.within(part))).collect::<Vec<_>>();
-        self.hashes(hashing, &ranges.join(" or "))
+        self.hashes(hashing, &format!("and ({}) offset 0) rows", ranges.join(" or ")), "")
+    }
+
+    /// Keys of the rows in some ranges.
+    pub(super) fn keys_of_ranges(&self, parts: &[Part]) -> String {
+        let ranges = parts.iter().map(|part| format!("({})", self.within(part))).collect::<Vec<_>>();
+        let (keys, whole) = (self.key_texts(), self.whole());
+        format!("select {keys} from {} where {whole} and ({})", self.relation, ranges.join(" or "))
     }
 
     /// Keys and hashes of the rows in some buckets.
     pub(super) fn rows_of_buckets(&self, hashing: Hashing, buckets: u32, some: &[i32]) -> String {
         let some = some.iter().map(i32::to_string).collect::<Vec<_>>().join(",");
-        self.hashes(hashing, &format!("{} = any ('{{{some}}}'::int4[])", self.bucket(hashing, buckets)))
+        let (inputs, bucket) = self.bucket(hashing, buckets);
+        let condition = format!("offset 0) rows where {bucket} = any ('{{{some}}}'::int4[])");
+        self.hashes(hashing, &condition, &format!(", {inputs}"))
     }
 
-    fn hashes(&self, hashing: Hashing, condition: &str) -> String {
+    fn hashes(&self, hashing: Hashing, condition: &str, more: &str) -> String {
+        let (inputs, [one, two]) = self.hash(hashing);
         format!(
-            "select {}, {} from {} where {} and ({condition})",
+            "select k, array[{one}, {two}] from (select {} as k, {inputs}{more} from {} where {} {condition}",
             self.key_texts(),
-            self.hash(hashing),
             self.relation,
             self.whole()
         )
@@ -157,18 +178,19 @@ impl Side {
             newest_last => format!(" order by {newest_last}"),
         };
         format!(
-            "select {}, array[{}] from {} where {}{order}",
+            "select {}, array[{}] from {} where {} and {}{order}",
             self.key_texts(),
             shown.collect::<Vec<_>>().join(", "),
             relation,
             self.among(keys),
+            self.own,
         )
     }
 
     /// A key as the columns' types write it.
     pub(super) fn known_as(&self, key: &Key) -> String {
         let text = |(column, text): (&SideColumn, &String)| {
-            format!("({}::{})::text", literal(text), column.type_name)
+            column.form.shown(&format!("{}::{}", literal(text), column.type_name))
         };
         format!("select array[{}]", self.key.iter().zip(key).map(text).collect::<Vec<_>>().join(", "))
     }
@@ -176,12 +198,15 @@ impl Side {
     /// One more column of the row of a key, as a moment.
     pub(super) fn moment(&self, column: &str, key: &Key) -> String {
         let moment = format!("to_char({column} at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')");
-        format!("select {moment} from {} where {}", self.relation, self.among(std::slice::from_ref(key)))
+        let (of_key, own) = (self.among(std::slice::from_ref(key)), &self.own);
+        format!("select {moment} from {} where {of_key} and {own}", self.relation)
     }
 
-    /// As a list of values an index can serve.
+    /// As a list of values an index can serve. There are no arrays of arrays.
     fn among(&self, keys: &[Key]) -> String {
-        if let [column] = self.key.as_slice() {
+        if let [column] = self.key.as_slice()
+            && !column.type_name.ends_with("[]")
+        {
             let values = literal(&array(keys.iter().map(|key| key[0].as_str())));
             return format!("{} = any ({values}::{}[])", column.indexed, column.type_name);
         }
@@ -194,6 +219,10 @@ impl Side {
         };
         format!("({columns}) in ({})", keys.iter().map(row).collect::<Vec<_>>().join(", "))
     }
+}
+
+fn values(columns: &[SideColumn]) -> Vec<Value> {
+    columns.iter().map(|column| (column.form, column.value.clone())).collect()
 }
 
 pub(super) fn unsigned(number: i64) -> u64 {

@@ -14,8 +14,15 @@ use crate::sinks::search::client::Client;
 use crate::sinks::search::control::encoded;
 use crate::sinks::search::indexes::{self, Shards};
 
-/// Documents of a page.
+/// Documents of a page at most, where they are small.
 const PAGE: usize = 2000;
+/// Whole documents of a page at most: the next ones may be larger than those before.
+const WHOLE_PAGE: usize = 500;
+/// Of the first look at them, which tells how large they are.
+const SAMPLE: usize = 20;
+/// What a page should come to, and what is too much for the server.
+const PAGE_BYTES: usize = 4 << 20;
+const TOO_MUCH: usize = 4 * PAGE_BYTES;
 /// How long the server keeps a scroll that nobody asks for.
 const KEPT: &str = "5m";
 
@@ -47,6 +54,16 @@ struct Hit {
     id: String,
     #[serde(rename = "_source", default)]
     source: Document,
+    #[serde(rename = "_routing")]
+    routing: Option<String>,
+}
+
+/// What is seen of an index that is read.
+pub(super) enum Visit<'a> {
+    /// It is read from its beginning, perhaps once more.
+    Begin,
+    /// `is_routed`: it lies where no document of this id is looked for.
+    Document { id: &'a str, document: Document, is_routed: bool },
 }
 
 #[derive(Deserialize)]
@@ -92,7 +109,7 @@ struct Part {
 
 /// The checksum that a document carries.
 fn stored(document: &Document) -> Option<u64> {
-    let checksum = document.get(FIELD)?;
+    let checksum: Value = serde_json::from_str(document.get(FIELD)?.get()).ok()?;
     Some(checksum.get("low")?.as_u64()? | checksum.get("high")?.as_u64()? << 32)
 }
 
@@ -135,9 +152,30 @@ impl Index<'_> {
         Ok(page.hits.hits.into_iter().next().map(|hit| hit.source))
     }
 
-    /// Every document once, as it was when this began.
-    pub(super) async fn each(&self, visit: impl FnMut(&str, Document)) -> Result<()> {
-        self.scroll(&json!({"size": PAGE, "sort": ["_doc"]}), visit).await
+    /// Every document once, as it was when this began. Pages are as large as their documents allow.
+    pub(super) async fn each(&self, mut visit: impl FnMut(Visit<'_>)) -> Result<()> {
+        let (mut size, mut is_sample) = (SAMPLE, true);
+        loop {
+            visit(Visit::Begin);
+            let body = json!({"size": size, "sort": ["_doc"]});
+            match self.scroll(&body, is_sample, &mut visit).await? {
+                None => return Ok(()),
+                Some(fits) => (size, is_sample) = (fits, false),
+            }
+        }
+    }
+
+    /// Which of these ids more than one document has, or one that lies under another routing.
+    pub(super) async fn copies(&self, ids: &[String]) -> Result<HashMap<String, u64>> {
+        let (mut copies, path) = (HashMap::new(), format!("{}/_search", encoded(self.name)));
+        for some in ids.chunks(PAGE).filter(|_| !self.is_missing) {
+            let body = json!({"size": 2 * PAGE, "_source": false, "query": {"ids": {"values": some}}});
+            let page: Page = self.client.get(Method::POST, &path, Some(&body)).await?;
+            page.shards.require_all()?;
+            page.hits.hits.into_iter().for_each(|hit| *copies.entry(hit.id).or_default() += 1);
+        }
+        copies.retain(|_, documents| *documents > 1);
+        Ok(copies)
     }
 
     /// The checksums that documents of some buckets carry, and the documents that carry none.
@@ -146,12 +184,17 @@ impl Index<'_> {
         buckets: &[u16],
         mut visit: impl FnMut(&str, Option<u64>),
     ) -> Result<()> {
+        let mut visit = |seen: Visit<'_>| {
+            if let Visit::Document { id, document, is_routed } = seen {
+                visit(id, stored(&document).filter(|_| !is_routed));
+            }
+        };
         let bucket = format!("{FIELD}.bucket");
         let of_buckets = json!({"terms": {&bucket: buckets}});
         let without = json!({"bool": {"must_not": {"exists": {"field": &bucket}}}});
         let body = json!({"size": PAGE, "sort": ["_doc"], "_source": [FIELD],
                           "query": {"bool": {"should": [of_buckets, without], "minimum_should_match": 1}}});
-        self.scroll(&body, |id, document| visit(id, stored(&document))).await
+        self.scroll(&body, false, &mut visit).await.map(drop)
     }
 
     /// What all documents of a bucket come to, and how many documents carry no checksum.
@@ -179,35 +222,51 @@ impl Index<'_> {
         Ok((sums, answer.hits.total.value.saturating_sub(rows)))
     }
 
-    async fn scroll(&self, body: &Value, mut visit: impl FnMut(&str, Document)) -> Result<()> {
+    /// Answers how many documents a page should have instead, where they are too large for so many, or a sample shows that
+    /// there may be more: then not all of them were seen.
+    async fn scroll(
+        &self,
+        body: &Value,
+        mut is_sample: bool,
+        visit: &mut impl FnMut(Visit<'_>),
+    ) -> Result<Option<usize>> {
         if self.is_missing {
-            return Ok(());
+            return Ok(None);
         }
         let path = format!("{}/_search?scroll={KEPT}", encoded(self.name));
-        let mut page: Page = self.client.get(Method::POST, &path, Some(body)).await?;
+        let mut reply = self.client.call(Method::POST, &path, Some(body)).await?;
         loop {
+            let page: Page = self.client.read(&reply)?;
             page.shards.require_all()?;
-            let scroll = page
-                .scroll_id
-                .clone()
-                .ok_or_else(|| Error::bug("reconcile.scroll", "no scroll was opened"))?;
-            let is_last = page.hits.hits.is_empty();
-            page.hits.hits.into_iter().for_each(|hit| visit(&hit.id, hit.source));
-            if is_last {
-                return self.forget(&scroll).await;
+            let scroll =
+                page.scroll_id.ok_or_else(|| Error::bug("reconcile.scroll", "no scroll was opened"))?;
+            let documents = page.hits.hits.len();
+            if documents == 0 {
+                self.forget(&scroll).await;
+                return Ok(None);
+            }
+            let fits = (PAGE_BYTES * documents / reply.body.len().max(1)).clamp(1, WHOLE_PAGE);
+            let may_grow = is_sample && documents == SAMPLE && fits > SAMPLE;
+            let is_whole = body.get("_source").is_none();
+            if is_whole && (may_grow || (reply.body.len() > TOO_MUCH && fits < documents)) {
+                self.forget(&scroll).await;
+                return Ok(Some(fits));
+            }
+            is_sample = false;
+            for hit in page.hits.hits {
+                let is_routed = hit.routing.is_some();
+                visit(Visit::Document { id: &hit.id, document: hit.source, is_routed });
             }
             let next = json!({"scroll": KEPT, "scroll_id": scroll});
             // Asked once: a page that was answered and lost would not come again.
-            let reply = self.client.once(Method::POST, "_search/scroll", Some(&next)).await?;
-            page = self.client.read(&reply)?;
+            reply = self.client.once(Method::POST, "_search/scroll", Some(&next)).await?;
         }
     }
 
     /// Only the server's memory depends on it.
-    async fn forget(&self, scroll: &str) -> Result<()> {
+    async fn forget(&self, scroll: &str) {
         let body = json!({"scroll_id": scroll});
         self.client.call(Method::DELETE, "_search/scroll", Some(&body)).await.ok();
-        Ok(())
     }
 
     /// As they are now, refreshed or not.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
-use serde_json::Value;
 use vitrina_core::{Error, Figures, Level, Result, SideFigures, TargetName};
 
 use super::checksum::{self, BUCKETS, Checksum, bucket};
@@ -18,12 +17,12 @@ use super::document::{Documents, id, id_of_row};
 use super::indexes::unread;
 use super::made::Made;
 use super::versions::token;
-use super::{Client, index as index_name, indexes, key, mapping, require_key};
+use super::{Client, index as index_name, indexes, key, mapping, numbers, require_key};
 use crate::arrow_text::texts;
 use crate::duplicates;
-use crate::reconcile::{Differing, Key, Mark, Order, Pair, Row, Seen, Stream, Wanted, no_key};
-use form::{Document, Fields, text};
-use index::Index;
+use crate::reconcile::{Differing, Key, Mark, Order, Pair, Portion, Row, Seen, Stream, Wanted, no_key};
+use form::{Document, Fields, text, texts_of};
+use index::{Index, Visit};
 
 /// Documents that are read one by one at a time.
 const ROWS_AT_ONCE: u64 = 100_000;
@@ -42,9 +41,12 @@ struct SearchPair<'a> {
     names: Vec<String>,
     /// By the checksums that documents carry, else by their values.
     by_checksum: bool,
+    /// Documents hold numbers of keys in their shortest form.
+    short_numbers: bool,
     /// Buckets that differ and have not been read yet, with their rows.
     left: Vec<(u16, u64)>,
     done: u64,
+    portion: Portion,
 }
 
 /// What was counted in a bucket.
@@ -66,12 +68,14 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
     let fields = Fields::new(schema.fields().iter().map(|field| field.name()), &order.target.document, &key);
     let returns = |column: &String| schema.field_with_name(column).is_ok();
     let name = index_name(name).to_owned();
+    let made = Made::look(&client, &name).await?.unwrap_or_default();
     let by_checksum = order.level == Level::Hash
         && order.keys.is_none()
         && checksum::is_wanted(order.target)
-        && Made::look(&client, &name).await?.is_some_and(|made| made.checksum);
+        && made.checksum;
     Ok(Box::new(SearchPair {
         by_checksum,
+        short_numbers: made.short_numbers,
         is_missing: !indexes::exists(&client, &name).await?,
         client,
         name,
@@ -83,6 +87,7 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
         order,
         left: Vec::new(),
         done: 0,
+        portion: Portion::default(),
     }))
 }
 
@@ -112,7 +117,7 @@ impl Pair for SearchPair<'_> {
     }
 
     fn at_once(&self) -> usize {
-        if Stream::takes_keys(self.order) { 1000 } else { usize::MAX }
+        if Stream::takes_keys(self.order) { self.portion.rows() } else { usize::MAX }
     }
 
     async fn count(&mut self) -> Result<(SideFigures, SideFigures)> {
@@ -180,13 +185,23 @@ impl Pair for SearchPair<'_> {
                 target.insert(key.clone(), document);
             }
         }
+        let copies = self.index().copies(&ids).await?;
         let mut source = self.source_of(keys).await?;
-        let mut row = |key: &Key| Row {
-            key: key.clone(),
-            source: source.remove(key).and_then(|document| self.fields.values(document)),
-            target: target.remove(key).and_then(|document| self.fields.values(document)),
+        let mut row = |key: &Key| {
+            let source = source.remove(key).and_then(|document| self.fields.values(document));
+            let target = target.remove(key).and_then(|document| self.fields.values(document));
+            let (source, mut target) = texts_of(source, target);
+            let several = id(key).ok().and_then(|id| copies.get(&id));
+            if let (Some(others), Some(documents)) =
+                (target.as_mut().and_then(|values| values.last_mut()), several)
+            {
+                *others = Some(format!("{documents} documents have this id, under different routings"));
+            }
+            Row { key: key.clone(), source, target }
         };
-        Ok(keys.iter().map(&mut row).collect())
+        let rows: Vec<Row> = keys.iter().map(&mut row).collect();
+        self.portion.note(&rows);
+        Ok(rows)
     }
 
     async fn row(&mut self, key: &Key) -> Result<Seen> {
@@ -219,6 +234,7 @@ impl SearchPair<'_> {
         let mut stream = Stream::open(self.order, &self.key, wanted).await?;
         let mut found = None;
         while let Some(rows) = stream.next().await.map_err(|error| self.about_key(error))? {
+            let rows = self.fitting(rows)?;
             for row in 0..rows.num_rows() {
                 let known = texts(&rows, &self.key, row)?;
                 if takes_keys || known == *key {
@@ -255,9 +271,13 @@ impl SearchPair<'_> {
         }
         let mut sums = vec![Sum::default(); usize::from(BUCKETS)];
         self.index()
-            .each(|id, document| {
-                if let Some(hash) = self.fields.hash(document) {
-                    sums[usize::from(bucket(id))].add(hash);
+            .each(|seen| match seen {
+                Visit::Begin => sums.fill(Sum::default()),
+                Visit::Document { id, document, is_routed } => {
+                    if let Some(hash) = self.fields.hash(document) {
+                        // One that lies elsewhere is not the one that is meant, whatever it says.
+                        sums[usize::from(bucket(id))].add(hash ^ u64::from(is_routed));
+                    }
                 }
             })
             .await?;
@@ -270,23 +290,23 @@ impl SearchPair<'_> {
         Ok(sums)
     }
 
-    /// `None` for a document that carries no checksum.
+    /// `None` for a document that carries no checksum, that lies under another routing, or that is one of several.
     async fn hash_index(&self, wanted: &[bool]) -> Result<HashMap<String, Option<u64>>> {
         let mut hashes = HashMap::new();
         if self.by_checksum {
             let buckets: Vec<u16> = (0..BUCKETS).filter(|bucket| wanted[usize::from(*bucket)]).collect();
-            let note = |id: &str, hash: Option<u64>| {
-                hashes.insert(id.to_owned(), hash);
-            };
-            self.index().each_checksum(&buckets, note).await?;
+            self.index().each_checksum(&buckets, |id, hash| note(&mut hashes, id, hash)).await?;
             return Ok(hashes);
         }
         self.index()
-            .each(|id, document| {
-                if wanted[usize::from(bucket(id))]
-                    && let Some(hash) = self.fields.hash(document)
-                {
-                    hashes.insert(id.to_owned(), Some(hash));
+            .each(|seen| match seen {
+                Visit::Begin => hashes.clear(),
+                Visit::Document { id, document, is_routed } => {
+                    if wanted[usize::from(bucket(id))]
+                        && let Some(hash) = self.fields.hash(document)
+                    {
+                        note(&mut hashes, id, Some(hash).filter(|_| !is_routed));
+                    }
                 }
             })
             .await?;
@@ -360,9 +380,18 @@ impl SearchPair<'_> {
     ) -> Result<()> {
         let mut stream = Stream::open(self.order, &self.key, wanted).await?;
         while let Some(rows) = stream.next().await? {
-            self.each_document(&rows, &mut visit)?;
+            self.each_document(&self.fitting(rows)?, &mut visit)?;
         }
         Ok(())
+    }
+
+    /// Rows as the index holds their numbers.
+    fn fitting(&self, rows: RecordBatch) -> Result<RecordBatch> {
+        let columns = numbers::numeric(&rows.schema(), &self.exact);
+        match self.short_numbers && !columns.is_empty() {
+            true => numbers::shortest(&rows, &columns),
+            false => Ok(rows),
+        }
     }
 
     fn each_document(
@@ -397,27 +426,26 @@ impl SearchPair<'_> {
 
     async fn count_source(&self) -> Result<SideFigures> {
         let mut figures = SideFigures::default();
-        let mut extremes: BTreeMap<String, (Value, Value)> = BTreeMap::new();
+        let mut extremes: BTreeMap<String, (String, String)> = BTreeMap::new();
         self.each_row(Wanted::All, |_, _, bytes| {
             figures.rows += 1;
             let document = parsed(bytes)?;
             for (column, field) in self.extremes() {
-                let Some(value) = document.get(field).filter(|value| !value.is_null()) else { continue };
+                let Some(value) = document.get(field).and_then(|value| text(value)) else { continue };
                 let (min, max) =
                     extremes.entry(column.clone()).or_insert_with(|| (value.clone(), value.clone()));
-                if is_less(value, min) {
-                    *min = value.clone();
+                if is_less(&value, min) {
+                    min.clone_from(&value);
                 }
-                if is_less(max, value) {
-                    *max = value.clone();
+                if is_less(max, &value) {
+                    *max = value;
                 }
             }
             Ok(())
         })
         .await?;
         for (column, _) in self.extremes() {
-            let (min, max) =
-                extremes.get(column).map(|(min, max)| (text(min), text(max))).unwrap_or_default();
+            let (min, max) = extremes.remove(column).unzip();
             figures.min.insert(column.clone(), min);
             figures.max.insert(column.clone(), max);
         }
@@ -429,8 +457,7 @@ impl SearchPair<'_> {
         let mut figures = SideFigures { rows: index.count().await?, ..SideFigures::default() };
         for (column, field) in self.extremes() {
             let Some(sorted) = self.sortable(field) else { continue };
-            let of =
-                |document: Option<Document>| document.and_then(|document| document.get(field).and_then(text));
+            let of = |document: Option<Document>| document.and_then(|document| text(document.get(field)?));
             figures.min.insert(column.clone(), of(index.first_by(&sorted, "asc").await?));
             figures.max.insert(column.clone(), of(index.first_by(&sorted, "desc").await?));
         }
@@ -457,12 +484,17 @@ fn parsed(document: &[u8]) -> Result<Document> {
     serde_json::from_slice(document).map_err(|error| Error::bug("reconcile.document", error.to_string()))
 }
 
-/// Numbers by their value, everything else by its bytes.
-fn is_less(one: &Value, other: &Value) -> bool {
-    match (one.as_f64(), other.as_f64()) {
-        (Some(one), Some(other)) => one < other,
-        _ => text(one) < text(other),
+/// Whole numbers by their value, everything else by its bytes.
+fn is_less(one: &str, other: &str) -> bool {
+    match (one.parse::<i64>(), other.parse::<i64>()) {
+        (Ok(one), Ok(other)) => one < other,
+        _ => one < other,
     }
+}
+
+/// An id that comes twice is looked at closely.
+fn note(hashes: &mut HashMap<String, Option<u64>>, id: &str, hash: Option<u64>) {
+    hashes.entry(id.to_owned()).and_modify(|hash| *hash = None).or_insert(hash);
 }
 
 /// The key that an id was made of.

@@ -9,9 +9,9 @@ use crate::sql::literal;
 
 /// A login that may not look there has followed nothing.
 const READABLE: &str = "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
-    where n.nspname = 'vitrina' and c.relname = 'change_consumers'
+    where n.nspname = 'vitrina_log' and c.relname = 'change_consumers'
       and has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select'))";
-const FORGETS: &str = "select to_regprocedure('vitrina.forget_changes(uuid, uuid)') is not null";
+const FORGETS: &str = "select to_regprocedure('vitrina_log.forget_changes(uuid, uuid)') is not null";
 
 pub(in crate::sources::postgres) async fn forget(left: &Left<'_>) -> Result<()> {
     let session =
@@ -34,7 +34,7 @@ async fn truth(session: &Session, sql: &'static str) -> Result<bool> {
 async fn consumer(session: &Session, left: &Left<'_>) -> Result<Option<bool>> {
     let (installation, pipeline) = names(left);
     let sql = format!(
-        "select dropped from vitrina.change_consumers where installation = {installation} and pipeline = {pipeline}"
+        "select dropped from vitrina_log.change_consumers where installation = {installation} and pipeline = {pipeline}"
     );
     let row = session.client.query_opt(&sql, &[]).await.map_err(|error| session.explain(error))?;
     Ok(row.map(|row| row.get(0)))
@@ -43,7 +43,8 @@ async fn consumer(session: &Session, left: &Left<'_>) -> Result<Option<bool>> {
 async fn strike_out(session: &Session, left: &Left<'_>) -> Result<()> {
     let (installation, pipeline) = names(left);
     // A reader's sessions begin read-only.
-    let sql = format!("begin read write; select vitrina.forget_changes({installation}, {pipeline}); commit");
+    let sql =
+        format!("begin read write; select vitrina_log.forget_changes({installation}, {pipeline}); commit");
     let answers = session.client.simple_query(&sql).await.map_err(|error| session.explain(error))?;
     let alone = answers.iter().any(|answer| match answer {
         SimpleQueryMessage::Row(row) => row.get(0) == Some("0"),

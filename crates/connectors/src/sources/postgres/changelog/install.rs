@@ -3,7 +3,8 @@
 use tokio_postgres::Client;
 use vitrina_core::{Error, Result};
 
-use super::Logged;
+use super::owner::{DROP_OUTDATED, OUTDATED_SCHEMA, REQUIRE_OWNER};
+use super::{Logged, SCHEMA};
 use crate::connection::{Connection, End, Session};
 use crate::sql::{identifier, literal};
 
@@ -25,6 +26,30 @@ struct Member {
     subscribed: bool,
 }
 
+/// A column of a logged table's key.
+struct KeyColumn {
+    name: String,
+    type_name: String,
+    /// A type that came with the server, or a domain over one.
+    is_built_in: bool,
+}
+
+impl KeyColumn {
+    /// Its text in a row. A cast may be a function of whoever owns the type: only those of built-in types are called, also where the
+    /// column gets another type later; what else there is goes by its output function, which none but a superuser can make.
+    fn text(&self, row: &str) -> String {
+        let value = format!("{row}.{}", identifier(&self.name));
+        let shown = format!("when {value} is not null then format('%s', {value})");
+        match self.is_built_in {
+            true => format!(
+                "case when pg_typeof({value})::oid < 16384 or pg_typeof({value}) = to_regtype({}) then {value}::text {shown} end",
+                literal(&self.type_name)
+            ),
+            false => format!("case {shown} end"),
+        }
+    }
+}
+
 /// A logged table as `status` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedTable {
@@ -44,7 +69,7 @@ pub struct Consumer {
 
 impl Desk {
     pub async fn open(connection: &Connection) -> Result<Self> {
-        let session = Session::open(connection, End::Source, "vitrina/changelog").await?;
+        let session = Session::open(connection, End::Source, "vitrina_log.changelog").await?;
         session.run("set lock_timeout = '2s'").await?;
         Ok(Self { session })
     }
@@ -76,36 +101,55 @@ impl Desk {
         let Some(table) = members.first() else {
             return Err(Error::fix("changelog.table", format!("there is no table {}", logged.table)));
         };
-        self.require_columns(table.oid, logged).await?;
-        let of_function = [function(logged), register(logged)];
+        let columns = self.key_columns(table.oid, logged).await?;
         if !self.is_registered(logged, table.oid).await? {
-            statements.extend(of_function);
+            statements.extend([function(logged, &columns), register(logged)]);
         }
         let incomplete = members.iter().filter(|member| member.events != ALL_EVENTS);
         statements.extend(incomplete.flat_map(|member| triggers(logged, member)));
+        statements.extend(self.drop_outdated(logged).await?);
+        if !statements.is_empty() {
+            statements.insert(0, REQUIRE_OWNER.to_owned());
+        }
         Ok(statements)
+    }
+
+    /// What an older release has left of this table's log, without triggers by then.
+    async fn drop_outdated(&self, logged: &Logged) -> Result<Vec<String>> {
+        let name = logged.function_name();
+        if !self.truth(&format!("select exists ({})", function_oid(OUTDATED_SCHEMA, &name))).await? {
+            return Ok(Vec::new());
+        }
+        let drop = format!("drop function if exists {OUTDATED_SCHEMA}.{name}()");
+        Ok(vec![drop, DROP_OUTDATED.to_owned()])
     }
 
     /// The statements that end the logging of a table.
     pub async fn remove(&self, logged: &Logged) -> Result<Vec<String>> {
-        if !self.has_objects().await? {
+        let outdated = self.drop_outdated(logged).await?;
+        let has_objects = self.has_objects().await?;
+        if !has_objects && outdated.is_empty() {
             return Ok(Vec::new());
         }
         let (source, function) = (literal(&logged.source()), logged.function());
-        let mut statements = Vec::new();
+        let mut statements = vec![REQUIRE_OWNER.to_owned()];
         for member in &self.members(logged).await? {
             let all = ["insert", "update", "delete", "truncate", "row"];
             statements.extend(all.map(|event| drop_trigger(logged, member, event)));
         }
-        statements.push(format!("drop function if exists {function}()"));
-        statements.push(format!("delete from vitrina.change_sources where source = {source}"));
-        statements.push(format!("delete from vitrina.change_log where source = {source}"));
+        statements.extend(outdated);
+        if has_objects {
+            statements.push(format!("drop function if exists {function}()"));
+            statements.push(format!("delete from {SCHEMA}.change_sources where source = {source}"));
+            statements.push(format!("delete from {SCHEMA}.change_log where source = {source}"));
+        }
         Ok(statements)
     }
 
     /// One after the other, each tried again while a lock is in its way: nothing else waits behind it for long.
     pub async fn apply(&self, statements: &[String]) -> Result<()> {
         const TRIES: u32 = 10;
+        self.require_own().await?;
         for statement in statements {
             let mut tries = 0;
             loop {
@@ -127,8 +171,8 @@ impl Desk {
         }
         let sql = format!(
             "select s.source, coalesce(c.complete, false),
-                    (select count(*) from (select from vitrina.change_log l where l.source = s.source limit 1000000) counted)
-               from vitrina.change_sources s left join ({}) as c using (source) order by s.source",
+                    (select count(*) from (select from vitrina_log.change_log l where l.source = s.source limit 1000000) counted)
+               from vitrina_log.change_sources s left join ({}) as c using (source) order by s.source",
             super::window::SIGNATURES
         );
         let rows = self.query(&sql).await?;
@@ -145,7 +189,7 @@ impl Desk {
             return Ok(Vec::new());
         }
         let sql = "select pipeline::text, extract(epoch from clock_timestamp() - updated_at)::bigint, dropped
-                     from vitrina.change_consumers order by updated_at";
+                     from vitrina_log.change_consumers order by updated_at";
         let consumer = |row: &tokio_postgres::Row| Consumer {
             pipeline: row.get(0),
             silent_seconds: row.get(1),
@@ -158,34 +202,34 @@ impl Desk {
         &self.session.client
     }
 
-    async fn query(&self, sql: &str) -> Result<Vec<tokio_postgres::Row>> {
+    pub(super) async fn query(&self, sql: &str) -> Result<Vec<tokio_postgres::Row>> {
         self.client().query(sql, &[]).await.map_err(|error| self.session.explain(error))
     }
 
-    async fn truth(&self, sql: &str) -> Result<bool> {
+    pub(super) async fn truth(&self, sql: &str) -> Result<bool> {
         Ok(self.query(sql).await?.first().is_some_and(|row| row.get(0)))
     }
 
     async fn has_objects(&self) -> Result<bool> {
-        self.truth(
-            "select to_regprocedure('vitrina.consume_changes(uuid, uuid, text, interval)') is not null",
-        )
-        .await
+        self.has_function("consume_changes").await
     }
 
     /// A log of an older release lacks what came later: it is read as it is, and completed by the next installation.
     async fn has_all_objects(&self) -> Result<bool> {
-        let sql = "select to_regprocedure('vitrina.forget_changes(uuid, uuid)') is not null";
-        Ok(self.has_objects().await? && self.truth(sql).await?)
+        Ok(self.has_objects().await? && self.has_function("forget_changes").await?)
+    }
+
+    async fn has_function(&self, name: &str) -> Result<bool> {
+        self.truth(&format!("select exists ({})", function_oid(SCHEMA, name))).await
     }
 
     async fn may_read(&self, reader: &str) -> Result<bool> {
         let role = literal(reader);
         let sql = format!(
-            "select exists (select from pg_roles where rolname = {role}) and to_regclass('vitrina.change_log') is not null
-                and has_schema_privilege({role}, 'vitrina', 'usage') and has_table_privilege({role}, 'vitrina.change_log', 'select')
-                and has_function_privilege({role}, 'vitrina.consume_changes(uuid, uuid, text, interval)', 'execute')
-                and has_function_privilege({role}, 'vitrina.forget_changes(uuid, uuid)', 'execute')"
+            "select exists (select from pg_roles where rolname = {role}) and to_regclass('vitrina_log.change_log') is not null
+                and has_schema_privilege({role}, 'vitrina_log', 'usage') and has_table_privilege({role}, 'vitrina_log.change_log', 'select')
+                and has_function_privilege({role}, 'vitrina_log.consume_changes(uuid, uuid, text, interval)', 'execute')
+                and has_function_privilege({role}, 'vitrina_log.forget_changes(uuid, uuid)', 'execute')"
         );
         // What is not there yet cannot be asked about.
         if self.has_all_objects().await? { self.truth(&sql).await } else { Ok(false) }
@@ -198,12 +242,12 @@ impl Desk {
                  select to_regclass({})::oid, 0 union all select i.inhrelid, depth + 1 from pg_inherits i join tree t on i.inhparent = t.oid)
              select t.oid, format('%I.%I', n.nspname, c.relname),
                     coalesce((select bit_or(g.tgtype::int) & {ALL_EVENTS} from pg_trigger g
-                               where g.tgrelid = t.oid and g.tgfoid = to_regprocedure({}) and (g.tgenabled = 'A' or g.tgenabled = 'O' and not r.subscribed)), 0),
+                               where g.tgrelid = t.oid and g.tgfoid = ({}) and (g.tgenabled = 'A' or g.tgenabled = 'O' and not r.subscribed)), 0),
                     r.subscribed
                from tree t join pg_class c on c.oid = t.oid join pg_namespace n on n.oid = c.relnamespace,
                     lateral (select exists (select from pg_subscription_rel r where r.srrelid = t.oid)) as r(subscribed) order by t.depth, t.oid",
             literal(&logged.table),
-            literal(&format!("{}()", logged.function())),
+            function_oid(SCHEMA, &logged.function_name()),
         );
         let member = |row: &tokio_postgres::Row| Member {
             oid: row.get(0),
@@ -214,14 +258,24 @@ impl Desk {
         Ok(self.query(&sql).await?.iter().map(member).collect())
     }
 
-    async fn require_columns(&self, table: u32, logged: &Logged) -> Result<()> {
+    /// The columns that the log names rows by, with their types.
+    async fn key_columns(&self, table: u32, logged: &Logged) -> Result<Vec<KeyColumn>> {
         let columns = logged.key.iter().map(|name| literal(name)).collect::<Vec<_>>().join(", ");
         let sql = format!(
-            "select count(*) from pg_attribute where attrelid = {table} and attnum > 0 and not attisdropped and attname in ({columns})"
+            "with recursive typed(name, type, base) as (
+                 select attname, atttypid, atttypid from pg_attribute
+                  where attrelid = {table} and attnum > 0 and not attisdropped and attname in ({columns})
+                  union all select t.name, t.type, y.typbasetype from typed t join pg_type y on y.oid = t.base and y.typtype = 'd')
+             select t.name::text, t.type::regtype::text, t.base < 16384 from typed t join pg_type b on b.oid = t.base and b.typtype <> 'd'"
         );
-        let found: i64 = self.query(&sql).await?.first().map_or(0, |row| row.get(0));
-        if found == logged.key.len() as i64 {
-            return Ok(());
+        let column = |row: &tokio_postgres::Row| KeyColumn {
+            name: row.get(0),
+            type_name: row.get(1),
+            is_built_in: row.get(2),
+        };
+        let found: Vec<KeyColumn> = self.query(&sql).await?.iter().map(column).collect();
+        if found.len() == logged.key.len() {
+            return Ok(found);
         }
         let message = format!("{} lacks some of the columns {}", logged.table, logged.key.join(", "));
         Err(Error::fix("changelog.key", message))
@@ -231,12 +285,21 @@ impl Desk {
         if !self.has_objects().await? {
             return Ok(false);
         }
-        let (source, function) = (literal(&logged.source()), literal(&format!("{}()", logged.function())));
-        self.truth(&format!(
-            "select exists (select from vitrina.change_sources where source = {source} and relation = {table}) and to_regprocedure({function}) is not null"
-        ))
-        .await
+        let source = literal(&logged.source());
+        let known = format!(
+            "select exists (select from {SCHEMA}.change_sources where source = {source} and relation = {table})"
+        );
+        Ok(self.has_function(&logged.function_name()).await? && self.truth(&known).await?)
     }
+}
+
+/// By the catalog: names cannot be looked up in a schema that the login may not use.
+fn function_oid(schema: &str, name: &str) -> String {
+    format!(
+        "select p.oid from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname = {} and p.proname = {}",
+        literal(schema),
+        literal(name)
+    )
 }
 
 fn is_lock_timeout(error: &tokio_postgres::Error) -> bool {
@@ -246,16 +309,16 @@ fn is_lock_timeout(error: &tokio_postgres::Error) -> bool {
 fn grants(reader: &str) -> String {
     let role = identifier(reader);
     format!(
-        "grant usage on schema vitrina to {role};
-grant select on vitrina.change_log, vitrina.change_sources, vitrina.change_consumers, vitrina.change_pruned to {role};
-grant execute on function vitrina.consume_changes(uuid, uuid, text, interval), vitrina.forget_changes(uuid, uuid) to {role}"
+        "grant usage on schema vitrina_log to {role};
+grant select on vitrina_log.change_log, vitrina_log.change_sources, vitrina_log.change_consumers, vitrina_log.change_pruned to {role};
+grant execute on function vitrina_log.consume_changes(uuid, uuid, text, interval), vitrina_log.forget_changes(uuid, uuid) to {role}"
     )
 }
 
 fn register(logged: &Logged) -> String {
     let key = logged.key.iter().map(|name| literal(name)).collect::<Vec<_>>().join(", ");
     format!(
-        "insert into vitrina.change_sources (source, relation, key, function) values ({}, {}::regclass, array[{key}], {})
+        "insert into vitrina_log.change_sources (source, relation, key, function) values ({}, {}::regclass, array[{key}], {})
 on conflict (source) do update set relation = excluded.relation, installed_at = now()",
         literal(&logged.source()),
         literal(&logged.table),
@@ -264,15 +327,16 @@ on conflict (source) do update set relation = excluded.relation, installed_at = 
 }
 
 /// Settings are pinned: else one key would have several spellings.
-fn function(logged: &Logged) -> String {
+fn function(logged: &Logged, columns: &[KeyColumn]) -> String {
     let key = |row: &str| {
-        let values = logged.key.iter().map(|name| format!("{row}.{}::text", identifier(name)));
+        let column = |name: &String| columns.iter().find(|column| column.name == *name);
+        let values = logged.key.iter().filter_map(column).map(|column| column.text(row));
         format!("jsonb_build_array({})", values.collect::<Vec<_>>().join(", "))
     };
     let (source, function) = (literal(&logged.source()), logged.function());
     let log = |op: &str, keys: &str| {
         format!(
-            "insert into vitrina.change_log (source, key, kid, op)
+            "insert into vitrina_log.change_log (source, key, kid, op)
         select {source}, k.key, hashtextextended(k.key::text, 0), '{op}' from ({keys}) k;"
         )
     };
@@ -283,7 +347,7 @@ fn function(logged: &Logged) -> String {
     set bytea_output = hex set extra_float_digits = 1 as $$
 begin
     if tg_op = 'TRUNCATE' then
-        insert into vitrina.change_log (source, key, kid, op) values ({source}, '[]', 0, 'T');
+        insert into vitrina_log.change_log (source, key, kid, op) values ({source}, '[]', 0, 'T');
     elsif tg_level = 'ROW' and tg_op = 'INSERT' then
         {}
     elsif tg_level = 'ROW' and tg_op = 'UPDATE' then

@@ -7,6 +7,7 @@
 mod checkpoint;
 mod forget;
 mod install;
+mod owner;
 mod window;
 
 use async_trait::async_trait;
@@ -26,6 +27,14 @@ use window::{Followed, Opened, Who, Window};
 
 /// A window without changes is stored when the last one is this old: else the log could not be pruned.
 const QUIET_SECONDS: i64 = 60;
+const LOG: [&str; 4] = [
+    "vitrina_log.change_consumers",
+    "vitrina_log.change_log",
+    "vitrina_log.change_pruned",
+    "vitrina_log.change_sources",
+];
+/// Of the log, at its source. Its owner is the owner of all that is in it.
+const SCHEMA: &str = "vitrina_log";
 
 /// A table whose changes are logged, by some of its columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +56,11 @@ impl Logged {
     }
 
     fn function(&self) -> String {
-        format!("vitrina.log_{}", self.hash())
+        format!("{SCHEMA}.{}", self.function_name())
+    }
+
+    fn function_name(&self) -> String {
+        format!("log_{}", self.hash())
     }
 
     fn trigger(&self, event: &str) -> String {
@@ -87,6 +100,7 @@ impl Changelog {
         follows: &super::Follows,
     ) -> Result<Self> {
         window::require_log(reader).await?;
+        reader.reads(LOG.map(str::to_owned));
         let change_key = pipeline.change_key_or(key);
         let (mut sources, mut keys) = (Vec::new(), Vec::new());
         let wanted: Vec<&str> = change_key.iter().map(String::as_str).collect();
@@ -289,7 +303,7 @@ impl Log {
 
     /// Read at the end of a window: whoever pruned below it meanwhile has taken keys out of it.
     async fn require_unpruned(&self, reader: &Reader, done: &Moment) -> Result<()> {
-        let below = reader.text("select below from vitrina.change_pruned").await?;
+        let below = reader.text("select below from vitrina_log.change_pruned").await?;
         if below.parse::<u64>().is_ok_and(|below| below <= done.snapshot.xmin) {
             return Ok(());
         }

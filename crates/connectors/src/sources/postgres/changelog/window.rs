@@ -8,6 +8,7 @@ use uuid::Uuid;
 use vitrina_core::{Error, PipelineId, Result};
 
 use super::checkpoint::{Moment, Snapshot};
+use super::owner;
 use crate::sources::postgres::reader::Reader;
 use crate::sources::postgres::recompute::Key;
 use crate::sql::literal;
@@ -16,7 +17,7 @@ use crate::sql::literal;
 /// makes it incomplete, as does a subscription where rows are not logged one by one; one that was switched off and on again has another version of its row.
 pub(super) const SIGNATURES: &str = "
     with recursive tree(source, function, root, relid) as (
-        select source, function, relation, relation from vitrina.change_sources
+        select source, function, relation, relation from vitrina_log.change_sources
          union all select t.source, t.function, t.root, i.inhrelid from tree t join pg_inherits i on i.inhparent = t.relid)
     select m.source, md5(string_agg(m.relid || ':' || m.triggers, ',' order by m.relid)) as signature, bool_and(m.events = 60) as complete, min(m.root) as relation
       from (select t.source, t.root, t.relid, coalesce(bit_or(g.tgtype::int) filter (where g.tgenabled = 'A' or g.tgenabled = 'O' and r.srrelid is null), 0) & 60 as events,
@@ -48,19 +49,31 @@ pub(super) struct Who {
     pub(super) pipeline: PipelineId,
 }
 
-/// Nothing can be logged where the log is not installed, and a standby does not know who is running.
+/// Nothing can be logged where the log is not installed, a standby does not know who is running, and a log that others can
+/// change says nothing.
 pub(super) async fn require_log(reader: &Reader) -> Result<()> {
-    let row =
-        reader.row("select pg_is_in_recovery(), to_regclass('vitrina.change_sources') is not null").await?;
+    let row = reader
+        .row(&format!(
+            "select pg_is_in_recovery(), exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                                                  where n.nspname = 'vitrina_log' and c.relname = 'change_sources'),
+                    {}, ({})",
+            owner::IS_OUTDATED,
+            owner::FAULT
+        ))
+        .await?;
     if row.get(0) {
         return Err(Error::fix("changelog.standby", "the change log cannot be read on a standby")
             .hint("name the primary as source_connection, or use capture: cursor"));
     }
-    if row.get(1) {
-        return Ok(());
+    if let Some(fault) = row.get::<_, Option<&str>>(3) {
+        return Err(owner::unsound(fault));
     }
-    Err(Error::fix("changelog.not_installed", "the source has no change log")
-        .hint("`vitrina changelog install TABLE --key …` shows what its owner has to apply"))
+    match (row.get(1), row.get(2)) {
+        (true, _) => Ok(()),
+        (false, true) => Err(owner::outdated()),
+        (false, false) => Err(Error::fix("changelog.not_installed", "the source has no change log")
+            .hint("`vitrina changelog install TABLE --key …` shows what its owner has to apply")),
+    }
 }
 
 /// Of one snapshot, all that it shows being on disk.
@@ -76,9 +89,9 @@ async fn opened(reader: &Reader, sources: &[Followed], who: Who) -> Result<Opene
         .row(&format!(
             "select pg_current_snapshot()::text, to_char(now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'),
                     concat_ws('/', (select system_identifier from pg_control_system()), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)),
-                    (select below::text from vitrina.change_pruned),
-                    (select receipt from vitrina.change_consumers where installation = {installation} and pipeline = {pipeline}),
-                    (select dropped from vitrina.change_consumers where installation = {installation} and pipeline = {pipeline})",
+                    (select below::text from vitrina_log.change_pruned),
+                    (select receipt from vitrina_log.change_consumers where installation = {installation} and pipeline = {pipeline}),
+                    (select dropped from vitrina_log.change_consumers where installation = {installation} and pipeline = {pipeline})",
             installation = literal(&who.installation.to_string()),
             pipeline = literal(&who.pipeline.to_string()),
         ))
@@ -120,7 +133,7 @@ fn not_logged(source: &str, why: &str) -> Error {
 /// Tells the source how far this consumer has come; answers its receipt.
 pub(super) async fn consume(reader: &Reader, who: Who, snapshot: &Snapshot, max_age: i64) -> Result<i64> {
     let sql = format!(
-        "begin read write; select vitrina.consume_changes({}, {}, {}, make_interval(secs => {max_age})); commit",
+        "begin read write; select vitrina_log.consume_changes({}, {}, {}, make_interval(secs => {max_age})); commit",
         literal(&who.installation.to_string()),
         literal(&who.pipeline.to_string()),
         literal(&snapshot.text),
@@ -153,7 +166,7 @@ impl Window<'_> {
         let sources = sources.iter().map(|followed| literal(&followed.source)).collect::<Vec<_>>().join(", ");
         let marker = |condition: &str| {
             format!(
-                "exists (select from vitrina.change_log where source in ({sources}) and op = 'T' and {condition})"
+                "exists (select from vitrina_log.change_log where source in ({sources}) and op = 'T' and {condition})"
             )
         };
         let row = reader.row(&format!("select {} or {}", marker(&new), marker(&late))).await?;
@@ -192,7 +205,7 @@ impl Window<'_> {
         limit: usize,
     ) -> Result<Option<Vec<(Vec<String>, Key)>>> {
         let [new, late] = self.conditions();
-        let from = format!("from vitrina.change_log where source = {} and op <> 'T'", literal(source));
+        let from = format!("from vitrina_log.change_log where source = {} and op <> 'T'", literal(source));
         let behind = after.map(|after| behind(after)).unwrap_or_default();
         reader.text("set local enable_seqscan = off; set local enable_bitmapscan = off").await?;
         let sql = format!(
@@ -219,7 +232,7 @@ impl Window<'_> {
         reader.text("set local enable_sort = off; set local enable_hashagg = off").await?;
         let sql = format!(
             "select distinct kid, key from (
-                 select kid, key::text collate \"C\" as key from vitrina.change_log where source = {source} and op <> 'T' and (({new}) or ({late})) {behind} order by kid) l
+                 select kid, key::text collate \"C\" as key from vitrina_log.change_log where source = {source} and op <> 'T' and (({new}) or ({late})) {behind} order by kid) l
               order by kid, key limit {limit}"
         );
         let sql = format!("select kid::text, key from ({sql}) page order by page.kid, page.key");

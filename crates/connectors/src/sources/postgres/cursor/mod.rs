@@ -6,6 +6,8 @@
 //! keys there and recomputes the rows of those keys: a row that leaves the query is deleted, and of what was
 //! read before only rows of late transactions are read again. A query that returns all rows of its table is left by
 //! none: what is new is read at once.
+//!
+//! A source that may lack rows which it has shown (a standby was promoted, a server restored) is loaded anew.
 
 mod checkpoint;
 mod range;
@@ -21,7 +23,7 @@ use serde_json::{Value, json};
 use vitrina_core::{Advice, Batch, Error, Pipeline, Position, Reject, Result};
 use vitrina_guard::ChangeTable;
 
-use super::load::Baseline;
+use super::load::{Baseline, Load, is_load};
 use super::opening;
 use super::pending::Pending;
 use super::reader::Reader;
@@ -41,6 +43,11 @@ pub(super) struct Cursor {
     key: Vec<String>,
     late_window: SignedDuration,
     pending: Pending,
+    pipeline: Pipeline,
+    /// In place of a pass that would go on from another history.
+    load: Option<Box<Load>>,
+    /// The source has been looked at since this run began.
+    looked: bool,
     finished: bool,
 }
 
@@ -49,6 +56,25 @@ impl Baseline for Cursor {
     async fn take(&self, reader: &Reader) -> Result<Option<Value>> {
         Ok(self.opening(reader).await?.map(|opened| json!(opened)))
     }
+}
+
+/// An opening that a load begins with.
+struct Taken(Option<Value>);
+
+#[async_trait]
+impl Baseline for Taken {
+    async fn take(&self, _: &Reader) -> Result<Option<Value>> {
+        Ok(self.0.clone())
+    }
+}
+
+/// What a run begins with.
+enum Opened {
+    Pass(Pass),
+    /// The source may lack what it has shown: a load, from this opening on.
+    Load(&'static str, Done),
+    /// There is nothing to read.
+    Nothing,
 }
 
 /// What is read in the order of the cursor.
@@ -110,6 +136,9 @@ impl Cursor {
             key: key.to_vec(),
             late_window: SignedDuration::from_secs(pipeline.late_window_seconds),
             pending: Pending::new(Recompute::new(change_key, key, reader, pipeline)?),
+            pipeline: pipeline.clone(),
+            load: None,
+            looked: false,
             finished: false,
         }))
     }
@@ -118,7 +147,20 @@ impl Cursor {
         if self.finished {
             return Ok(None);
         }
-        let Some(mut pass) = self.pass(reader, from).await? else { return Ok(None) };
+        if is_load(from) || self.load.is_some() {
+            return self.reload(reader, from, None).await;
+        }
+        let mut pass = match self.open(reader, from).await? {
+            Opened::Pass(pass) => pass,
+            Opened::Nothing => return Ok(None),
+            Opened::Load(reason, opened) => {
+                tracing::warn!(
+                    reason,
+                    "the target may hold rows that the source has lost: a full load is made"
+                );
+                return self.reload(reader, from, Some(json!(opened))).await;
+            }
+        };
         let before = Done::of(from);
         while !pass.is_finished() {
             let Some(mut batch) = self.step(reader, &mut pass, before.as_ref(), from).await? else {
@@ -160,19 +202,48 @@ impl Cursor {
         self.ended(from, pass)
     }
 
-    /// The pass that is open, or a new one. `None` when the source has nothing to read.
-    async fn pass(&self, reader: &Reader, from: &Position) -> Result<Option<Pass>> {
-        if let Some(pass) = Pass::of(from) {
-            return Ok(Some(pass));
+    async fn reload(
+        &mut self,
+        reader: &Reader,
+        from: &Position,
+        opened: Option<Value>,
+    ) -> Result<Option<Batch>> {
+        if self.load.is_none() {
+            let baseline: Box<dyn Baseline> = Box::new(Taken(opened));
+            self.load = Some(Box::new(Load::new(&self.key, &self.pipeline, reader, Some(baseline)).await?));
         }
+        let Some(load) = &mut self.load else { return Ok(None) };
+        load.read(reader, from).await
+    }
+
+    /// The pass that is open, or a new one.
+    async fn open(&mut self, reader: &Reader, from: &Position) -> Result<Opened> {
+        if let Some(pass) = Pass::of(from) {
+            return self.go_on(reader, pass).await;
+        }
+        self.looked = true;
         let before = Done::of(from);
-        let Some(opened) = self.opening(reader).await? else { return Ok(None) };
+        let Some(opened) = self.opening(reader).await? else { return Ok(Opened::Nothing) };
         let servers = opened.server.as_ref().zip(before.as_ref().and_then(|before| before.server.as_ref()));
+        if let Some(reason) = servers.and_then(|(now, then)| now.mistrust(then)) {
+            return Ok(Opened::Load(reason, opened));
+        }
         if servers.is_some_and(|(now, then)| now.is_still(then)) {
-            return Ok(None);
+            return Ok(Opened::Nothing);
         }
         let since = servers.and_then(|(now, then)| now.since(then));
-        Ok(Some(Pass::new(opened, since, before.is_none())))
+        Ok(Opened::Pass(Pass::new(opened, since, before.is_none())))
+    }
+
+    /// A pass that was left open, unless the source has become another one since.
+    async fn go_on(&mut self, reader: &Reader, pass: Pass) -> Result<Opened> {
+        let looked = std::mem::replace(&mut self.looked, true);
+        let Some(then) = pass.server.as_ref().filter(|_| !looked) else { return Ok(Opened::Pass(pass)) };
+        let Some(reason) = opening::server(reader).await?.mistrust(then) else {
+            return Ok(Opened::Pass(pass));
+        };
+        let opened = self.opening(reader).await?;
+        Ok(opened.map_or(Opened::Nothing, |opened| Opened::Load(reason, opened)))
     }
 
     /// Where the next pass will go on from, if it begins now; `None` when there are no rows.
@@ -304,6 +375,9 @@ impl Cursor {
 
     /// Whatever is open is given up; the next read goes on behind its position.
     pub(super) fn let_go(&mut self) -> bool {
+        if let Some(load) = &mut self.load {
+            return load.let_go();
+        }
         match &mut self.driver {
             Driver::Query(rows) | Driver::Table(_, rows) => rows.let_go(),
             Driver::Keys(_) => false,

@@ -1,0 +1,47 @@
+//! A source is restored from a backup: what it no longer has must not stay in the mart.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use tokio_postgres::Client;
+
+use crate::dice::Dice;
+use crate::probes::Violation;
+use crate::storm::Storm;
+
+const NAME: &str = "archive";
+const CHANGE: &str = "
+    insert into content.archive select n, 'New ' || random(), clock_timestamp() from generate_series(1, 120) n where random() < 0.3 on conflict do nothing;
+    update content.archive set title = 'Title ' || random(), modified = clock_timestamp() where random() < 0.3";
+
+pub(super) async fn play(storm: &Storm, dice: &mut Dice) -> Result<Option<Violation>> {
+    storm.archive(CHANGE).await?;
+    storm.run(NAME).await?;
+    storm.ground.archive.back_up().await?;
+    storm.archive(CHANGE).await?;
+    storm.run(NAME).await?;
+    storm.ground.archive.restore().await?;
+    if dice.share() < 0.5 {
+        storm
+            .archive("update content.archive set title = 'After', modified = clock_timestamp() where id = 1")
+            .await?;
+    }
+    let outcome = storm.run(NAME).await?;
+    let source = rows(&storm.ground.archive.session().await?.client, "content").await?;
+    let mart = rows(&storm.ground.session().await?.client, "analytics").await?;
+    let said = format!("the source has {} rows, the mart {}", source.len(), mart.len());
+    let found = outcome.is_success() && source != mart;
+    Ok(found.then(|| Violation::new("a mart differs from a source that was restored", NAME, said)))
+}
+
+impl Storm {
+    async fn archive(&self, sql: &str) -> Result<()> {
+        Ok(self.ground.archive.session().await?.client.batch_execute(sql).await?)
+    }
+}
+
+async fn rows(client: &Client, schema: &str) -> Result<BTreeMap<i32, String>> {
+    let rows =
+        client.query(&format!("select id, concat(title, ' ', modified) from {schema}.archive"), &[]).await?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
