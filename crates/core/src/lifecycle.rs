@@ -48,10 +48,12 @@ pub enum Event {
     Release,
     /// An error that cannot pass, or retries or stalls spent.
     Fail,
+    /// The same, of a backfill or a rollback: the pipeline itself is as it was before, in this status.
+    FailBeside(Status),
 }
 
 impl Event {
-    pub const ALL: [Event; 13] = [
+    pub const ALL: [Event; 16] = [
         Self::Run(OnActive::Join),
         Self::Run(OnActive::After),
         Self::Run(OnActive::Reject),
@@ -65,6 +67,9 @@ impl Event {
         Self::DataEnd,
         Self::Release,
         Self::Fail,
+        Self::FailBeside(Status::Idle),
+        Self::FailBeside(Status::Paused),
+        Self::FailBeside(Status::Failed),
     ];
 }
 
@@ -161,7 +166,9 @@ impl Lifecycle {
             Event::Disable => Ok(self.disable()),
             Event::Enable => Ok(self.enable()),
             Event::Claim => self.claim(),
-            Event::BatchDone | Event::DataEnd | Event::Release | Event::Fail => self.runner_event(event),
+            Event::BatchDone | Event::DataEnd | Event::Release | Event::Fail | Event::FailBeside(_) => {
+                self.runner_event(event)
+            }
         }
     }
 
@@ -248,6 +255,9 @@ impl Lifecycle {
         match (self.status, event) {
             (Status::Running | Status::PauseRequested, _) if self.cancel_requested => Ok(self.cancelled()),
             (Status::Running | Status::PauseRequested, Event::Fail) => Ok(self.failed()),
+            (Status::Running | Status::PauseRequested, Event::FailBeside(before)) => {
+                Ok(self.failed_beside(before))
+            }
             (Status::Running, Event::DataEnd) => Ok(self.succeeded()),
             (Status::Running, Event::Release) => Ok((self.to(Status::RunRequested), Effect::default())),
             (Status::Running, _) => Ok((self, Effect::default())),
@@ -295,6 +305,22 @@ impl Lifecycle {
     fn failed(self) -> Step {
         let next = Self { paused_by_disable: false, pending: false, ..self };
         (next.to(Status::Failed), close(RunStatus::Failed))
+    }
+
+    /// Nothing is left to resume. What waited for the run begins, and a person's pause is reached.
+    fn failed_beside(self, before: Status) -> Step {
+        let next = Self { paused_by_disable: false, ..self };
+        let paused = self.status == Status::PauseRequested && !self.paused_by_disable;
+        match before {
+            Status::Failed => self.failed(),
+            Status::Paused => (next.to(Status::Paused), close(RunStatus::Failed)),
+            _ if paused => (next.to(Status::Paused), close(RunStatus::Failed)),
+            _ if self.pending && self.enabled => {
+                let (next, opened) = Self { pending: false, ..next }.open();
+                (next, Effect { open_run: opened.open_run, ..close(RunStatus::Failed) })
+            }
+            _ => (Self { pending: false, ..next }.to(Status::Idle), close(RunStatus::Failed)),
+        }
     }
 }
 

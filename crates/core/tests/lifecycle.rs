@@ -35,6 +35,9 @@ const OPENED: &str = "RUN_REQUESTED, opens";
 #[case(Event::DataEnd, [LOST, LOST, "IDLE, closes SUCCESS", "PAUSED, closes SUCCESS", LOST, LOST])]
 #[case(Event::Release, [LOST, LOST, "RUN_REQUESTED", "PAUSED, closes PAUSED", LOST, LOST])]
 #[case(Event::Fail, [LOST, LOST, FAILED, FAILED, LOST, LOST])]
+#[case(Event::FailBeside(Status::Idle), [LOST, LOST, "IDLE, closes FAILED", "PAUSED, closes FAILED", LOST, LOST])]
+#[case(Event::FailBeside(Status::Paused), [LOST, LOST, "PAUSED, closes FAILED", "PAUSED, closes FAILED", LOST, LOST])]
+#[case(Event::FailBeside(Status::Failed), [LOST, LOST, FAILED, FAILED, LOST, LOST])]
 fn every_event_in_every_status(#[case] event: Event, #[case] answers: [&str; 6]) {
     let columns = ["IDLE", "RUN_REQUESTED", "RUNNING", "PAUSE_REQUESTED", "PAUSED", "FAILED"];
     holds(event, columns, answers);
@@ -54,6 +57,7 @@ fn every_event_in_every_status(#[case] event: Event, #[case] answers: [&str; 6])
 #[case(Event::DataEnd, [LOST, "PAUSED disabled, closes SUCCESS", LOST, LOST])]
 #[case(Event::Release, [LOST, "PAUSED disabled, closes PAUSED", LOST, LOST])]
 #[case(Event::Fail, [LOST, "FAILED disabled, closes FAILED", LOST, LOST])]
+#[case(Event::FailBeside(Status::Idle), [LOST, "PAUSED disabled, closes FAILED", LOST, LOST])]
 fn a_disabled_pipeline_takes_no_new_work(#[case] event: Event, #[case] answers: [&str; 4]) {
     holds(
         event,
@@ -77,6 +81,7 @@ fn a_disabled_pipeline_takes_no_new_work(#[case] event: Event, #[case] answers: 
 #[case(Event::DataEnd, ["PAUSED disabled by-disable, closes SUCCESS", LOST, "RUN_REQUESTED, closes SUCCESS, opens"])]
 #[case(Event::Release, ["PAUSED disabled by-disable, closes PAUSED", LOST, "RUN_REQUESTED, closes PAUSED, opens"])]
 #[case(Event::Fail, ["FAILED disabled, closes FAILED", LOST, FAILED])]
+#[case(Event::FailBeside(Status::Idle), ["IDLE disabled, closes FAILED", LOST, "IDLE, closes FAILED"])]
 fn a_pause_by_disable_is_resumed_by_enable(#[case] event: Event, #[case] answers: [&str; 3]) {
     let columns =
         ["PAUSE_REQUESTED disabled by-disable", "PAUSED disabled by-disable", "PAUSE_REQUESTED by-disable"];
@@ -97,6 +102,7 @@ fn a_pause_by_disable_is_resumed_by_enable(#[case] event: Event, #[case] answers
 #[case(Event::DataEnd, [CANCELLED; 2])]
 #[case(Event::Release, [CANCELLED; 2])]
 #[case(Event::Fail, [CANCELLED; 2])]
+#[case(Event::FailBeside(Status::Failed), [CANCELLED; 2])]
 fn the_cancel_flag_wins_over_everything_that_comes_later(#[case] event: Event, #[case] answers: [&str; 2]) {
     holds(event, ["RUNNING cancelling", "PAUSE_REQUESTED cancelling"], answers);
 }
@@ -116,6 +122,8 @@ fn the_cancel_flag_wins_over_everything_that_comes_later(#[case] event: Event, #
 #[case(Event::DataEnd, [LOST, "RUN_REQUESTED, closes SUCCESS, opens", "PAUSED pending, closes SUCCESS", LOST])]
 #[case(Event::Release, [LOST, "RUN_REQUESTED pending", "PAUSED pending, closes PAUSED", LOST])]
 #[case(Event::Fail, [LOST, FAILED, FAILED, LOST])]
+#[case(Event::FailBeside(Status::Idle), [LOST, "RUN_REQUESTED, closes FAILED, opens", "PAUSED pending, closes FAILED", LOST])]
+#[case(Event::FailBeside(Status::Paused), [LOST, "PAUSED pending, closes FAILED", "PAUSED pending, closes FAILED", LOST])]
 fn a_pending_request_starts_at_data_end_and_outlives_a_pause(
     #[case] event: Event,
     #[case] answers: [&str; 4],

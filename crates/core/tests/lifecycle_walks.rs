@@ -8,8 +8,8 @@ use proptest::sample::select;
 use vitrina_core::Status::{Failed, Idle, PauseRequested, Paused, RunRequested, Running};
 use vitrina_core::{Event, Lifecycle, OnActive, RunStatus};
 
-const RUNNER_EVENTS: [Event; 5] =
-    [Event::Claim, Event::BatchDone, Event::DataEnd, Event::Release, Event::Fail];
+const RUNNER_EVENTS: [Event; 6] =
+    [Event::Claim, Event::BatchDone, Event::DataEnd, Event::Release, Event::Fail, Event::FailBeside(Idle)];
 
 #[test]
 fn the_changes_of_status_are_these_and_no_others() {
@@ -23,6 +23,7 @@ fn the_changes_of_status_are_these_and_no_others() {
         (Running, Idle),
         (Running, RunRequested),
         (Running, Failed),
+        (Running, Paused),
         (PauseRequested, Paused),
         (PauseRequested, Idle),
         (PauseRequested, Failed),

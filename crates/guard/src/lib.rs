@@ -11,6 +11,7 @@ mod explain;
 mod finding;
 mod functions;
 mod grants;
+mod key_values;
 mod keyed;
 mod parse;
 mod plan;
@@ -34,6 +35,7 @@ pub use driving::{ChangeTable, TableColumn, change_table, driving_table, named_t
 pub use estimate::{From, estimate};
 pub use finding::Finding;
 pub use grants::{Grant, ReaderLogin, quoted, reader_grants};
+pub use key_values::{Misfit, misfit};
 pub use keyed::check_keyed;
 pub use plan::check_plan;
 pub use reading::{Reading, shown_address};

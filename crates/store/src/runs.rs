@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use vitrina_core::{Checkpoint, CursorRange, Decision, Mode, Pipeline, PipelineId, RunId, RunStatus};
+use vitrina_core::{Checkpoint, CursorRange, Decision, Mode, Pipeline, PipelineId, RunId, RunStatus, Status};
 
 use crate::{Result, Store, Trigger};
 
@@ -46,6 +46,9 @@ pub struct RunRecord {
     pub checkpoint: Option<Decision>,
     /// Readers get what they saw before the last load; nothing is read.
     pub rollback: bool,
+    /// Of a backfill or a rollback: the status of its pipeline when it was requested.
+    #[serde(default)]
+    pub status_before: Option<Status>,
     /// It continues the load that an earlier run left.
     pub resume: bool,
     pub cancel_requested: bool,
@@ -66,6 +69,11 @@ pub struct RunRecord {
 impl RunRecord {
     pub fn is_backfill(&self) -> bool {
         self.backfill_keys.is_some() || self.backfill_range.is_some()
+    }
+
+    /// Works beside the passes of its pipeline, whose status its failure does not change.
+    pub fn is_beside(&self) -> bool {
+        self.is_backfill() || self.rollback
     }
 }
 
@@ -138,7 +146,7 @@ pub(crate) const RUN_AS_DOCUMENT: &str = "json_build_object('id', r.id, 'pipelin
     'pipeline', (select n.name from etl.etl_pipelines n where n.id = r.pipeline_id),
     'status', r.status, 'trigger', r.trigger, 'mode', r.mode,
     'backfill_keys', jsonb_array_length(r.keys), 'backfill_range', r.backfill_range, 'checkpoint', r.checkpoint,
-    'rollback', r.rollback, 'resume', r.resume, 'cancel_requested', r.cancel_requested,
+    'rollback', r.rollback, 'status_before', r.status_before, 'resume', r.resume, 'cancel_requested', r.cancel_requested,
     'requested_at', r.requested_at, 'started_at', r.started_at, 'finished_at', r.finished_at,
     'rows_read', r.rows_read, 'rows_written', r.rows_written, 'rows_unchanged', r.rows_unchanged,
     'rows_deleted', r.rows_deleted, 'rows_rejected', r.rows_rejected, 'bytes', r.bytes, 'batches', r.batches,

@@ -152,10 +152,20 @@ impl Store {
         sqlx::query(LOCK_TIMEOUT).execute(&mut *tx).await?;
         hold(&mut tx, lease).await?;
         let record = find(&mut tx, &PipelineRef::Id(lease.pipeline)).await?;
+        let event = beside(&record, event);
         let done = step(&mut tx, record, event, &RunRequest::default(), ending).await?;
         tx.commit().await?;
         done.tell();
         Ok(done)
+    }
+}
+
+/// The failure of a backfill or a rollback is its own.
+fn beside(record: &PipelineRecord, event: Event) -> Event {
+    let before = record.last_run.as_ref().filter(|run| run.is_beside()).and_then(|run| run.status_before);
+    match (event, before) {
+        (Event::Fail, Some(before)) => Event::FailBeside(before),
+        _ => event,
     }
 }
 
@@ -262,7 +272,7 @@ async fn open_run(
 ) -> Result<RunId> {
     let (trigger, request) = match event {
         Event::ScheduleDue => (Trigger::Schedule, request.clone()),
-        Event::DataEnd => match pending(record)? {
+        Event::DataEnd | Event::FailBeside(_) => match pending(record)? {
             request if request.scheduled => (Trigger::Schedule, request),
             request => (Trigger::Pending, request),
         },
@@ -281,11 +291,11 @@ async fn open_run(
         refuse_another_configuration(tx, config, &target).await?;
     }
     sqlx::query(
-        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, backfill_range, checkpoint, traceparent, rollback, resume)
+        "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, backfill_range, checkpoint, traceparent, rollback, resume, status_before)
          select $1, $2, $3, $4, $5, $6, coalesce($7, paused.keys), coalesce($10, paused.backfill_range), coalesce($9, paused.checkpoint), $11,
-                $12 or coalesce(paused.rollback, false), $13
+                $12 or coalesce(paused.rollback, false), $13, coalesce(paused.status_before, $14)
            from (select) new left join (
-                select r.keys, r.backfill_range, r.rollback, case when s.checkpoint ->> 'decided_by' is distinct from r.id::text then r.checkpoint end as checkpoint
+                select r.keys, r.backfill_range, r.rollback, r.status_before, case when s.checkpoint ->> 'decided_by' is distinct from r.id::text then r.checkpoint end as checkpoint
                   from etl.etl_runs r join etl.etl_state s using (pipeline_id) where r.id = $8) paused on true",
     )
     .bind(run.0)
@@ -301,6 +311,7 @@ async fn open_run(
     .bind(&request.traceparent)
     .bind(request.rollback)
     .bind(request.resume || paused.is_some_and(|run| !run.is_backfill()))
+    .bind(status_before(record, &request))
     .execute(&mut *tx)
     .await?;
     sqlx::query("update etl.etl_pipelines set connections_needed = $2, tasks_needed = $3 where id = $1")
@@ -331,11 +342,23 @@ fn continued_run<'a>(
     request: &RunRequest,
 ) -> Option<&'a RunRecord> {
     record.last_run.as_ref().filter(|run| match record.status {
-        Status::Paused => run.status == RunStatus::Paused,
-        Status::PauseRequested => event != Event::DataEnd,
+        Status::Paused if run.status == RunStatus::Paused => true,
+        Status::PauseRequested => !matches!(event, Event::DataEnd | Event::FailBeside(_)),
         Status::Failed => request.resume && run.status == RunStatus::Failed,
+        Status::Idle | Status::Paused => {
+            request.resume && run.status == RunStatus::Failed && run.is_backfill()
+        }
         _ => false,
     })
+}
+
+/// Where the failure of a backfill or a rollback leads back to. What waited for the end of another run begins IDLE.
+fn status_before(record: &PipelineRecord, request: &RunRequest) -> Option<&'static str> {
+    let before = match record.status {
+        Status::Paused | Status::Failed => record.status,
+        _ => Status::Idle,
+    };
+    (request.is_backfill() || request.rollback).then_some(before.as_str())
 }
 
 /// A load that failed may still be open behind a backfill that has ended since.

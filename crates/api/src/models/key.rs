@@ -21,6 +21,10 @@ impl Key {
         self.0.len()
     }
 
+    pub(crate) fn values(&self) -> Vec<Option<String>> {
+        self.0.clone()
+    }
+
     /// Its values where none is NULL.
     pub(crate) fn texts(self) -> Option<Vec<String>> {
         self.0.into_iter().collect()

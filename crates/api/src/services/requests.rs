@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use vitrina_core::{CursorRange, Decision, Event, Lifecycle, Mode, OnActive, Pipeline, PipelineId, Refusal};
+use vitrina_guard::Misfit;
 use vitrina_store::{Actor, Error as StoreError, PipelineRef, RunRecord, RunRequest, StepDone};
 
 use crate::app::App;
@@ -9,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::models::{Key, RunAccepted, RunOrder};
 use crate::problem::Fault;
 
+use super::preview::{self, Checked};
 use super::runs::find;
 
 /// A run that was opened or joined, or that goes before; with what the audit keeps.
@@ -53,8 +55,8 @@ pub(crate) async fn run(
     if let Some(keys) = &keys {
         check_keys(app, &pipeline, keys).await?;
     }
-    if range.is_some() {
-        check_cursor(&pipeline)?;
+    if let Some(range) = &range {
+        check_range(app, &pipeline, range).await?;
     }
     check_mode(app, pipeline, mode)?;
     let keys = keys.map(|keys| keys.into_iter().map(|key| json!(key)).collect());
@@ -152,14 +154,19 @@ fn check_rollback(pipeline: &Pipeline, more: bool) -> Result<()> {
     Err(Error::InvalidBody(Fault::new("/rollback", code, rule)))
 }
 
-/// A range is one of the cursor.
-fn check_cursor(pipeline: &Pipeline) -> Result<()> {
-    if pipeline.incremental_key.is_some() {
+/// A range is one of the cursor, between values that it can have.
+async fn check_range(app: &App, pipeline: &Pipeline, range: &CursorRange) -> Result<()> {
+    let Some(cursor) = &pipeline.incremental_key else {
+        let rule =
+            "a backfill over a range needs incremental_key\nhint: give keys instead, or run with mode full";
+        return Err(Error::NoIncrementalKey(Fault::new("/from", "pipeline.incremental_key", rule)));
+    };
+    let ends = [&range.from, &range.to].map(|end| vec![end.clone()]);
+    let Some(misfit) = misfit(app, pipeline, std::slice::from_ref(cursor), &ends).await else {
         return Ok(());
-    }
-    let rule =
-        "a backfill over a range needs incremental_key\nhint: give keys instead, or run with mode full";
-    Err(Error::NoIncrementalKey(Fault::new("/from", "pipeline.incremental_key", rule)))
+    };
+    let rule = format!("{cursor} is of type {}, and this is no value of it", misfit.type_name);
+    Err(Error::InvalidBody(Fault::new(["/from", "/to"][misfit.place], "backfill.range", &rule)))
 }
 
 /// A key of other columns would fail the run. A target that nobody has
@@ -173,9 +180,27 @@ async fn check_keys(app: &App, pipeline: &Pipeline, keys: &[Key]) -> Result<()> 
         [] => (keys.first().map_or(0, Key::columns), "as the first key does".to_owned()),
         columns => (columns.len(), format!("one for each column of ({})", columns.join(", "))),
     };
-    let Some(place) = keys.iter().position(|key| key.columns() != needed) else { return Ok(()) };
+    let Some(place) = keys.iter().position(|key| key.columns() != needed) else {
+        let values: Vec<_> = keys.iter().map(Key::values).collect();
+        let Some(Misfit { place, column, type_name }) = misfit(app, pipeline, &known, &values).await else {
+            return Ok(());
+        };
+        let rule = format!("no row can have this key: its value for {column} is not of type {type_name}");
+        return Err(Error::InvalidBody(Fault::new(format!("/keys/{place}"), "backfill.key", &rule)));
+    };
     let rule = format!("this key has {} values and needs {needed}, {whose}", keys[place].columns());
     Err(Error::InvalidBody(Fault::new(format!("/keys/{place}"), "backfill.key", &rule)))
+}
+
+/// A mistyped value would fail the run. A source that cannot be asked keeps nobody from requesting it.
+async fn misfit(
+    app: &App,
+    pipeline: &Pipeline,
+    columns: &[String],
+    values: &[Vec<Option<String>>],
+) -> Option<Misfit> {
+    let Checked { session, sql, .. } = preview::checked(app, pipeline, "keys").await.ok()?;
+    vitrina_guard::misfit(&session.client, &sql, columns, values).await.ok()?
 }
 
 /// One key, one request: answered with a run that does something else, this one would be lost. Like a

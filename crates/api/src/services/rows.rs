@@ -9,7 +9,7 @@ use vitrina_store::{Actor, PipelineRef, ReconcileRecord, Writing};
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::models::{
-    LastWrite, MarkedBy, Row, RowBackfill, RowColumn, RowLook, RowProblem, RowReconcile, RowState,
+    LastWrite, MarkedBy, Reject, Row, RowBackfill, RowColumn, RowLook, RowProblem, RowReconcile, RowState,
     WriteUnknown,
 };
 use crate::problem::Fault;
@@ -38,11 +38,12 @@ pub(crate) async fn find(app: &App, actor: &Actor, reference: &PipelineRef, key:
         Ok(looked) => (Some(looked), None),
         Err(error) => (None, Some(told(error)?)),
     };
+    let typed = json!(key);
     let key = looked.as_ref().map_or(key, |looked| looked.key.clone());
     let known = json!(key);
     let backfill = app.store.backfill_of(pipeline.id, &known).await?;
     Ok(Row {
-        reject: app.store.reject_of(pipeline.id, &known).await?.map(Into::into),
+        reject: reject(app, &pipeline, &known, &typed).await?,
         last_write: last_write(app, &pipeline, looked.as_ref()).await?,
         backfill: backfill.map(RowBackfill::from),
         reconcile: reconcile(app, &pipeline, &known).await?,
@@ -50,6 +51,15 @@ pub(crate) async fn find(app: &App, actor: &Actor, reference: &PipelineRef, key:
         key,
         problem,
     })
+}
+
+/// Rejects know a key as the source writes it, which may be neither as the target does: 1.50 is 1.5 there.
+async fn reject(app: &App, pipeline: &Pipeline, known: &Value, typed: &Value) -> Result<Option<Reject>> {
+    let found = match app.store.reject_of(pipeline.id, known).await? {
+        None => app.store.reject_of(pipeline.id, typed).await?,
+        found => found,
+    };
+    Ok(found.map(Into::into))
 }
 
 async fn look(app: &App, actor: &Actor, pipeline: &Pipeline, key: &[String]) -> Result<Looked> {

@@ -172,14 +172,14 @@ async fn started_with_a_cursor() -> App {
 #[tokio::test]
 async fn a_backfill_over_a_range_is_shown_with_its_ends() {
     let app = started_with_a_cursor().await;
-    let run =
-        run_with(&app, &json!({"from": "2026-01-01", "to": 7})).await.assert(202).body["run_id"].clone();
+    let run = run_with(&app, &json!({"from": "2026-01-01", "to": 20270101})).await.assert(202).body["run_id"]
+        .clone();
     let shown = app.get(&format!("/runs/{}", run.as_str().unwrap())).await.assert(200).body;
-    assert_eq!(shown["backfill_range"], json!({"from": "2026-01-01", "to": "7", "at": null}));
-    let range = CursorRange { from: Some("2026-01-01".into()), to: Some("7".into()), at: None };
+    assert_eq!(shown["backfill_range"], json!({"from": "2026-01-01", "to": "20270101", "at": null}));
+    let range = CursorRange { from: Some("2026-01-01".into()), to: Some("20270101".into()), at: None };
     assert_eq!(app.claim().await.backfill, Some(Backfill::Range(range)));
-    run_with(&app, &json!({"from": "2026-01-01", "to": "7"})).await.assert(202);
-    run_with(&app, &json!({"from": "2026-01-02", "to": "7"})).await.assert(409);
+    run_with(&app, &json!({"from": "2026-01-01", "to": "20270101"})).await.assert(202);
+    run_with(&app, &json!({"from": "2026-01-02", "to": "20270101"})).await.assert(409);
     run_with(&app, &json!({"mode": "full"})).await.assert(409);
 }
 
@@ -224,4 +224,47 @@ async fn only_an_index_goes_back_and_that_alone(#[case] body: Value, #[case] cod
         (&answer.body["errors"][0]["code"], &answer.body["errors"][0]["pointer"]),
         (&json!(code), &json!("/rollback"))
     );
+}
+
+#[tokio::test]
+async fn a_value_that_no_key_can_have_is_pointed_at_before_a_run_is_requested() {
+    let app = started().await;
+    app.database
+        .execute("insert into etl.etl_targets (name, key) values ('analytics.film_dim', '{id}')")
+        .await;
+    let mistyped = json!({"keys": [1, 2, "3", "4x", 5, "six"]});
+    let answer = run_with(&app, &mistyped).await.assert_problem(422, "request.invalid");
+    assert_eq!(answer.faults(), [("/keys/3", "backfill.key")]);
+    assert!(answer.body["errors"][0]["detail"].as_str().unwrap().contains("id is not of type bigint"));
+    assert_eq!(app.status("films").await, "IDLE");
+    run_with(&app, &json!({"keys": [" 7 ", "8"]})).await.assert(202);
+}
+
+#[rstest]
+#[case::the_beginning(json!({"from": "yesterdey"}), "/from")]
+#[case::the_end(json!({"from": "2026-01-01", "to": "2026-02-30"}), "/to")]
+#[tokio::test]
+async fn an_end_of_a_range_that_is_no_value_of_the_cursor_is_pointed_at(
+    #[case] range: Value,
+    #[case] pointer: &str,
+) {
+    let app = App::start().await;
+    let pipeline = json!({
+        "name": "films", "target_table": "analytics.film_dim", "source_query": QUERY, "mode": "incremental",
+        "incremental_key": "modified", "incremental_id_key": "id",
+    });
+    app.post_json("/pipelines", &pipeline).await.assert(201);
+    let answer = run_with(&app, &range).await.assert_problem(422, "request.invalid");
+    assert_eq!(answer.faults(), [(pointer, "backfill.range")], "{}", answer.body);
+    assert_eq!(app.status("films").await, "IDLE");
+}
+
+#[tokio::test]
+async fn keys_are_taken_as_they_are_while_their_source_is_away() {
+    let app = App::start_away().await;
+    app.create_pipeline("films").await;
+    app.database
+        .execute("insert into etl.etl_targets (name, key) values ('analytics.film_dim', '{id}')")
+        .await;
+    run_with(&app, &json!({"keys": ["4x"]})).await.assert(202);
 }

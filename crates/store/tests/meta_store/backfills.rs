@@ -162,3 +162,68 @@ async fn a_backfill_over_a_range_goes_on_from_where_its_batches_were_committed()
     pause(&stage, &resumed).await;
     assert_eq!(begin_backfill(&stage, id).await.backfill, Some(Backfill::Keys(keys())), "keys are no range");
 }
+
+#[tokio::test]
+async fn a_backfill_or_a_rollback_that_fails_leaves_the_status_as_it_was() {
+    let rollback = RunRequest { rollback: true, ..RunRequest::default() };
+    for (was, request) in [Status::Idle, Status::Paused]
+        .into_iter()
+        .flat_map(|was| [(was, backfill()), (was, rollback.clone())])
+    {
+        let stage = Stage::new().await;
+        let id = stage.create("film_dim").await;
+        if was == Status::Paused {
+            stage.store.request_change(id, Event::Pause).await.unwrap();
+        }
+        stage.store.request_run(id, OnActive::Reject, &request).await.unwrap();
+        let claim = stage.claim().await.unwrap();
+        stage.store.fail(&claim.lease, "backfill.key", "no such key", false).await.unwrap();
+        assert_eq!(stage.record(id).await.status, was);
+        assert_eq!(stage.run(claim.run).await.error_code.as_deref(), Some("backfill.key"));
+    }
+}
+
+#[tokio::test]
+async fn a_backfill_that_fails_behind_a_failed_run_leaves_it_failed() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    let plain = stage.begin(id).await;
+    stage.store.fail(&plain.lease, "source.refused", "no", false).await.unwrap();
+    let claim = begin_backfill(&stage, id).await;
+    stage.store.fail(&claim.lease, "backfill.key", "no such key", false).await.unwrap();
+    assert_eq!(stage.record(id).await.status, Status::Failed);
+}
+
+#[tokio::test]
+async fn what_waited_for_a_backfill_begins_when_it_has_failed() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    let claim = begin_backfill(&stage, id).await;
+    stage.store.request_run(id, OnActive::After, &RunRequest::default()).await.unwrap();
+    stage.store.fail(&claim.lease, "backfill.key", "no such key", false).await.unwrap();
+    let next = stage.claim().await.unwrap();
+    assert_eq!((next.backfill, next.run != claim.run), (None, true));
+}
+
+#[tokio::test]
+async fn a_backfill_that_was_paused_and_fails_goes_back_to_where_it_began() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    let claim = begin_backfill(&stage, id).await;
+    pause(&stage, &claim).await;
+    let resumed = stage.begin(id).await;
+    assert_eq!(resumed.backfill, Some(Backfill::Keys(keys())));
+    stage.store.fail(&resumed.lease, "backfill.key", "no such key", false).await.unwrap();
+    assert_eq!(stage.record(id).await.status, Status::Idle);
+}
+
+#[tokio::test]
+async fn a_backfill_that_failed_is_continued_on_request() {
+    let stage = Stage::new().await;
+    let id = stage.create("film_dim").await;
+    let claim = begin_backfill(&stage, id).await;
+    stage.store.fail(&claim.lease, "source.refused", "no", false).await.unwrap();
+    let request = RunRequest { resume: true, ..RunRequest::default() };
+    stage.store.request_run(id, OnActive::Reject, &request).await.unwrap();
+    assert_eq!(stage.claim().await.unwrap().backfill, Some(Backfill::Keys(keys())));
+}

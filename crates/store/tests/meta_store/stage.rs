@@ -199,7 +199,9 @@ pub(crate) fn reachable() -> Vec<(Lifecycle, Vec<Event>)> {
         for event in Event::ALL {
             // The schedule is a request like `run`, and a takeover needs a lease that has expired.
             let takeover = event == Event::Claim && state.status != Status::RunRequested;
-            if event == Event::ScheduleDue || takeover {
+            // Only backfills and rollbacks fail beside their pipeline.
+            let beside = matches!(event, Event::FailBeside(_));
+            if event == Event::ScheduleDue || takeover || beside {
                 continue;
             }
             let Ok((to, _)) = state.apply(event) else { continue };
