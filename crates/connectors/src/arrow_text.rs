@@ -34,6 +34,18 @@ pub(crate) fn nullable_texts(
     columns.iter().map(part).collect()
 }
 
+/// The named columns of one row for people: of any type, long ones cut, NULL being `None`.
+pub(crate) fn shown_texts(rows: &RecordBatch, columns: &[String], row: usize) -> Result<Vec<Option<String>>> {
+    let part = |column: &String| {
+        Ok(match shown(array(rows, column)?.as_ref(), row) {
+            Value::Null => None,
+            Value::String(text) => Some(text),
+            list => Some(list.to_string()),
+        })
+    };
+    columns.iter().map(part).collect()
+}
+
 /// The named columns of one row as a JSON array of texts, NULL being null.
 pub(crate) fn key_json(rows: &RecordBatch, columns: &[String], row: usize) -> Result<Value> {
     let part = |column: &String| match array(rows, column)?.is_null(row) {

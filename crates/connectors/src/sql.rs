@@ -62,6 +62,13 @@ impl OrderedColumn {
         }
     }
 
+    /// Equal values are written alike.
+    pub(crate) fn has_one_spelling(&self) -> bool {
+        let types =
+            ["bool", "bytea", "date", "int2", "int4", "int8", "oid", "timestamp", "timestamptz", "uuid"];
+        types.contains(&self.type_name.as_str())
+    }
+
     /// Its values are arrays, of which Postgres has no array type: they cannot be written as one value.
     pub(crate) fn is_array(&self) -> bool {
         self.type_name.starts_with('_')

@@ -129,6 +129,9 @@ pub struct Checkpoint {
     /// Written by a person's will and not yet known beside the target: it counts, whatever stands there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub edited: bool,
+    /// The target was one that a crash of its server empties, whatever it is by now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unlogged: bool,
 }
 
 impl Checkpoint {
@@ -264,6 +267,7 @@ impl Checkpoint {
             as_of: self.as_of,
             decided_by: self.decided_by,
             deletes: self.deletes.clone(),
+            unlogged: self.unlogged,
             ..Self::default()
         }
     }

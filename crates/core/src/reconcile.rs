@@ -88,6 +88,10 @@ pub struct Figures {
     pub in_flight: u64,
     /// Rows with an open reject: counted apart, and a target that lacks one of them differs.
     pub rejected: u64,
+    /// Rows that the comparison itself has met and that no row of a target can stand for: without a whole key, or with
+    /// values that it cannot hold.
+    #[serde(default)]
+    pub refused: u64,
     /// More rows differ than were looked at one by one.
     pub capped: bool,
     /// Rows that were read one by one, beside the scan of either side.
@@ -107,9 +111,9 @@ impl Figures {
         }
     }
 
-    /// By the rows that were compared: those that were refused are not among them.
+    /// By the rows that were compared: those with an open reject are not among them.
     pub fn verdict(&self) -> Verdict {
-        match (self.differences(), self.in_flight) {
+        match (self.differences() + self.refused, self.in_flight) {
             (0, 0) => Verdict::Equal,
             (0, _) => Verdict::Stale,
             _ => Verdict::Differs,
@@ -176,6 +180,7 @@ mod tests {
         assert_eq!(figures.verdict(), Verdict::Equal);
         figures.rejected = 2;
         assert_eq!(figures.verdict(), Verdict::Equal);
+        assert_eq!(Figures { refused: 1, ..figures.clone() }.verdict(), Verdict::Differs);
         figures.in_flight = 1;
         assert_eq!(figures.verdict(), Verdict::Stale);
         figures.count(DifferenceKind::Extra);

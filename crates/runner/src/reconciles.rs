@@ -113,6 +113,7 @@ async fn compare(desk: &Desk, taken: &TakenReconcile, notes: &Notes) -> Result<F
         level: taken.level,
         keep: taken.keep,
         keys: taken.keys.as_deref(),
+        refused_before: taken.refused_before,
         connections: &settings.connections,
         allowed_targets: &settings.allowed_targets,
         sources: &settings.sources,

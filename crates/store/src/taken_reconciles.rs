@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sqlx::PgConnection;
 use uuid::Uuid;
 use vitrina_core::{Findings, Level, Owner, Pipeline, PipelineId, ReconcileProgress, Target};
 
@@ -28,6 +29,8 @@ pub struct TakenReconcile {
     pub target: Target,
     /// Only these keys are compared.
     pub keys: Option<Vec<Value>>,
+    /// Rows that the repaired comparison has met and that no target can hold.
+    pub refused_before: u64,
 }
 
 /// The oldest that this runner can make and nobody else holds. A proof waits for the end of its repair.
@@ -81,15 +84,27 @@ impl Store {
         let mut connection = self.pool.acquire().await?;
         let record = find(&mut connection, &PipelineRef::Id(PipelineId(pipeline))).await?;
         let target = target(&mut connection, &effective_target(&record)?).await?;
-        let keys = match repair_of {
-            Some(repaired) => Some(keys(&mut connection, repaired).await?),
-            None => None,
+        let (keys, refused_before) = match repair_of {
+            Some(repaired) => {
+                (Some(keys(&mut connection, repaired).await?), refused(&mut connection, repaired).await?)
+            }
+            None => (None, 0),
         };
         let level =
             level.parse().map_err(|error: vitrina_core::UnknownWord| Error::Unusable(error.to_string()))?;
         let keep = usize::try_from(keep).unwrap_or_default();
         let pipeline = record.config;
-        Ok(Some(TakenReconcile { id, owner, installation, level, keep, pipeline, target, keys }))
+        Ok(Some(TakenReconcile {
+            id,
+            owner,
+            installation,
+            level,
+            keep,
+            pipeline,
+            target,
+            keys,
+            refused_before,
+        }))
     }
 
     /// Keeps one that takes long; answers whether it is to stop.
@@ -206,4 +221,13 @@ impl Store {
 enum Ended<'a> {
     Failed(&'a str, String),
     Cancelled,
+}
+
+async fn refused(connection: &mut PgConnection, repaired: Uuid) -> Result<u64> {
+    let refused: Option<i64> =
+        sqlx::query_scalar("select (figures ->> 'refused')::bigint from etl.etl_reconciles where id = $1")
+            .bind(repaired)
+            .fetch_one(connection)
+            .await?;
+    Ok(refused.unwrap_or_default().unsigned_abs())
 }

@@ -45,8 +45,10 @@ pub struct Order<'a> {
     pub keep: usize,
     /// Keys of open rejects, as JSON: told of elsewhere, and not compared.
     pub refused: &'a HashSet<String>,
-    /// Only these keys are compared, each a JSON array.
+    /// Only these keys are compared, each a JSON array: what another comparison has found.
     pub keys: Option<&'a [serde_json::Value]>,
+    /// Rows that the other comparison has met and that no target can hold: they are not among the keys.
+    pub refused_before: u64,
     pub connections: &'a Connections,
     pub allowed_targets: &'a AllowedTargets,
     pub sources: &'a sources::Kinds,
@@ -128,11 +130,12 @@ impl Comparison<'_> {
         self.note(ReconcileStage::Scan, 0, 1);
         let checkpoint = self.office.checkpoint().await?;
         let (target, source) = pair.count().await?;
-        let refused = self.order.refused.len() as u64;
         let is_equal = (target.rows, &target.min, &target.max) == (source.rows, &source.min, &source.max);
-        let figures = Figures { source, target, rejected: refused, ..Figures::default() };
+        let refused = pair.refused();
+        let figures =
+            Figures { source, target, refused, rejected: self.rejected(refused), ..Figures::default() };
         let verdict = match is_equal {
-            _ if self.lacks_refused(pair).await? => Verdict::Differs,
+            _ if refused > 0 || self.lacks_refused(pair).await? => Verdict::Differs,
             true => Verdict::Equal,
             // Nobody can tell which rows those are; where some are on their way it may be them.
             false if Pending::of(self.order, &checkpoint, pair).is_any().await? => Verdict::Stale,
@@ -142,11 +145,13 @@ impl Comparison<'_> {
     }
 
     async fn rows(&self, pair: &mut dyn Pair) -> Result<Findings> {
-        let mut figures = Figures { rejected: self.order.refused.len() as u64, ..Figures::default() };
+        let mut figures = Figures { refused: self.order.refused_before, ..Figures::default() };
         if self.order.keys.is_none() {
             self.note(ReconcileStage::Scan, 0, 1);
             pair.scan(&mut figures).await?;
+            figures.refused = pair.refused();
         }
+        figures.rejected = self.rejected(figures.refused);
         if self.order.keys.is_none() && figures.differing_ranges == 0 {
             let verdict = self.verdict(pair, &figures).await?;
             return Ok(Findings { verdict, figures, differences: Vec::new() });
@@ -172,6 +177,11 @@ impl Comparison<'_> {
         Ok(Findings { verdict: self.verdict(pair, &figures).await?, differences, figures })
     }
 
+    /// Those with an open reject, and those that have none and would.
+    fn rejected(&self, refused: u64) -> u64 {
+        refused.max(self.order.refused.len() as u64)
+    }
+
     /// Rows that were refused are counted apart; yet a target that lacks them is not equal.
     async fn verdict(&self, pair: &mut dyn Pair, figures: &Figures) -> Result<Verdict> {
         match figures.verdict() {
@@ -181,12 +191,10 @@ impl Comparison<'_> {
         }
     }
 
-    /// Is a row that was refused not in the target as the source has it now?
+    /// Is a row that was refused not in the target as the source has it now? Also where only some keys are compared: they
+    /// were all that differed, and so the verdict is one on the whole target.
     async fn lacks_refused(&self, pair: &mut dyn Pair) -> Result<bool> {
-        let compared =
-            self.order.keys.map(|keys| keys.iter().map(ToString::to_string).collect::<HashSet<_>>());
-        let is_compared = |key: &&String| compared.as_ref().is_none_or(|keys| keys.contains(*key));
-        let refused: Vec<&String> = self.order.refused.iter().filter(is_compared).collect();
+        let refused: Vec<&String> = self.order.refused.iter().collect();
         let keys: Vec<Key> = refused.iter().filter_map(|key| serde_json::from_str(key).ok()).collect();
         // No target has a row without a whole key.
         if keys.len() < refused.len() {

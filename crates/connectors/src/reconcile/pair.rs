@@ -103,6 +103,9 @@ pub trait Pair: Send + Sync {
     /// Checksums of all rows of both sides, by ranges. Notes rows and ranges.
     async fn scan(&mut self, figures: &mut Figures) -> Result<()>;
 
+    /// Rows of the source that the last scan or count has met and that no row of the target can stand for.
+    fn refused(&self) -> u64;
+
     /// Keys of the next ranges that differ; `None` when none is left.
     async fn differing(&mut self) -> Result<Option<Differing>>;
 

@@ -15,6 +15,8 @@ pub(crate) struct Stream {
     from: Position,
     key: Vec<String>,
     finished: bool,
+    /// Rows that were read and are not among those that came.
+    refused: u64,
 }
 
 /// Which rows are wanted.
@@ -47,12 +49,18 @@ impl Stream {
         let destination = Destination { key: key.to_vec(), server: None };
         source.begin(&destination).await?;
         steps.iter_mut().for_each(|step| step.begin(&destination));
-        Ok(Self { source, steps, from: Position::start(), key: key.to_vec(), finished: false })
+        let (from, key) = (Position::start(), key.to_vec());
+        Ok(Self { source, steps, from, key, finished: false, refused: 0 })
     }
 
     /// The columns of the rows, where they are known before them.
     pub(crate) fn schema(&self) -> Option<SchemaRef> {
         self.source.schema().filter(|_| self.steps.is_empty())
+    }
+
+    /// How many rows were refused so far: by the source, by a function, or for want of a key.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// The next rows that have a key; `None` when there are no more.
@@ -68,8 +76,9 @@ impl Stream {
         if let Some(to) = batch.to {
             self.from = to;
         }
-        let mut rows = batch.rows;
-        without_null_keys(&mut rows, &mut Vec::new(), &self.key)?;
+        let (mut rows, mut rejected) = (batch.rows, batch.rejected);
+        without_null_keys(&mut rows, &mut rejected, &self.key)?;
+        self.refused += rejected.len() as u64;
         Ok(Some(rows))
     }
 }

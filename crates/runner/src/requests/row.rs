@@ -33,6 +33,7 @@ pub(super) async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
         keep: 1,
         // Who asks for a row that was refused wants to see it.
         refused: &HashSet::new(),
+        refused_before: 0,
         keys: Some(std::slice::from_ref(&key)),
         connections: &connections,
         allowed_targets: &settings.allowed_targets,

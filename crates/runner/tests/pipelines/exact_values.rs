@@ -30,6 +30,12 @@ async fn with_columns(source: &str, mart: &str) -> Stage {
 #[case::a_text("text", "numeric(6,2)", "1.239")]
 #[case::a_large_integer("bigint", "double precision", "9007199254740993")]
 #[case::an_address("inet", "cidr", "10.0.0.1/8")]
+#[case::a_number_in_a_text("text", "double precision", "0.1234567890123456789")]
+#[case::a_day_in_a_text("text", "date", "2026-01-01 10:00")]
+#[case::a_document("json", "jsonb", "{\"a\": 1, \"a\": 2}")]
+#[case::what_pads_a_text("char(5)", "text", "ab")]
+#[case::texts("text[]", "varchar(3)[]", "{\"abc  \"}")]
+#[case::a_truth("boolean", "int", "true")]
 #[tokio::test]
 async fn a_mart_that_would_round_is_refused_until_the_query_says_so(
     #[case] source: &str,
@@ -88,6 +94,26 @@ async fn a_source_that_is_widened_later_is_refused_at_the_next_run() {
         .db
         .execute("alter table content.thing alter v type numeric(8,4); update content.thing set v = 1.2345")
         .await;
+    assert_eq!(stage.fail(id).await.0, "sink.type_mismatch");
+}
+
+#[rstest]
+#[case::a_composite_type("analytics.pair", "a numeric, b numeric")]
+#[case::an_array_of_domains("analytics.money2[]", "a numeric")]
+#[tokio::test]
+async fn a_type_whose_parts_are_not_seen_is_refused(#[case] mart: &str, #[case] fields: &str) {
+    let stage = Stage::empty().await;
+    stage
+        .db
+        .execute(&format!(
+            "create schema content; create schema analytics; create domain analytics.money2 as numeric(6,2);
+             create type analytics.pair as ({fields});
+             create table content.thing (id int primary key, v {mart}); create table analytics.thing (id int primary key, v {mart})"
+        ))
+        .await;
+    let config =
+        json!({"source_query": "select id, v from content.thing", "target_table": "analytics.thing"});
+    let id = stage.pipeline(config).await;
     assert_eq!(stage.fail(id).await.0, "sink.type_mismatch");
 }
 
@@ -156,4 +182,9 @@ async fn after_a_crash_that_empties_an_unlogged_mart_its_checkpoint_does_not_cou
     assert_eq!(stage.count("analytics.film").await, 0, "the crash took the rows");
     assert_eq!(stage.succeed(id).await.rows_written, 50);
     assert_eq!(stage.differences().await, 0);
+    let stage = stage.crash().await;
+    stage.db.execute("alter table analytics.film set logged").await;
+    assert_eq!(stage.succeed(id).await.rows_written, 50, "nor where it is unlogged no more");
+    let stage = stage.crash().await;
+    assert_eq!((stage.succeed(id).await.rows_written, stage.differences().await), (0, 0));
 }

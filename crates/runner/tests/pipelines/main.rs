@@ -27,6 +27,7 @@ mod refused_rows;
 mod rejects;
 mod remote;
 mod requests;
+mod respelled_keys;
 mod resumed_loads;
 mod rewrites;
 mod rows;

@@ -28,6 +28,7 @@ mod ownership;
 mod python;
 mod reconciles;
 mod refusals;
+mod refused;
 mod rollbacks;
 mod rows;
 mod shared;

@@ -65,3 +65,16 @@ async fn a_document_is_looked_for_and_tells_the_run_that_wrote_it() {
         assert_eq!(shelf.row(id, "seven").await, "row.key");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_with_an_array_that_is_not_in_the_index_is_shown() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::bare(&server, 3).await;
+        shelf.describe(json!({"key": ["id"]})).await;
+        let query = "select id, array[title, null] as titles from content.film";
+        let id = shelf.pipeline(json!({"source_query": query})).await;
+        let (_runner, _stop) = shelf.stage.start(shelf.settings("r1"));
+        let looked = shelf.row(id, "2").await;
+        assert_eq!((&looked["in_source"], &looked["in_target"]), (&json!(true), &json!(false)), "{looked}");
+    }
+}

@@ -35,7 +35,7 @@ fn said(verdict: Option<Verdict>, figures: &Figures) -> String {
         Some(Verdict::Differs) if has_differences(figures) => {
             format!("differs from its source: {}", counted(figures))
         }
-        Some(Verdict::Differs) if figures.rejected > 0 => {
+        Some(Verdict::Differs) if figures.rejected > 0 || figures.refused > 0 => {
             "differs from its source: it lacks rows that were refused".to_owned()
         }
         Some(Verdict::Differs) => "differs from its source".to_owned(),

@@ -24,31 +24,63 @@ impl Declared {
 
     /// Values of `query` arrive whole here, or are refused one by one, which is no silence.
     pub(super) fn takes(&self, query: &Self) -> bool {
-        self.is_array != query.is_array || (self.takes_type(query) && self.takes_precision(query))
+        match (self.is_array, query.is_array) {
+            (false, true) => self.is_text(),
+            (true, false) => query.is_text() && self.takes_type(query),
+            _ => self.takes_type(query) && self.takes_precision(query),
+        }
     }
 
-    /// Casts that drop a part of the value.
+    /// Casts that keep the whole value; whoever wants another one writes it into the query. A padded text is none: its
+    /// spaces mean nothing where it comes from, and something where it goes to.
     fn takes_type(&self, query: &Self) -> bool {
-        if self.name == query.name {
+        let (name, from) = (self.name.as_str(), query.name.as_str());
+        let reads_text = !["double precision", "real", "date", "jsonb", "money", "name", "\"char\""]
+            .contains(&name)
+            && !name.starts_with("time ")
+            && !name.starts_with("oid");
+        if name == from {
             return true;
         }
-        let query = query.name.as_str();
-        let floats = ["real", "double precision"];
-        let integers = ["smallint", "integer", "bigint"];
-        !match self.name.as_str() {
-            "smallint" | "integer" | "bigint" | "money" => query == "numeric" || floats.contains(&query),
-            "numeric" => floats.contains(&query),
-            "double precision" => ["numeric", "bigint"].contains(&query),
-            "real" => ["numeric", "double precision", "integer", "bigint"].contains(&query),
-            "boolean" => integers.contains(&query),
-            "date" => query.starts_with("timestamp "),
-            "time without time zone" => query.starts_with("time") || query.starts_with("interval"),
-            "time with time zone" => query.starts_with("timestamp "),
-            "cidr" => query == "inet",
-            "name" => ["text", "character varying", "character", "bpchar"].contains(&query),
-            "\"char\"" => true,
-            _ => false,
+        if self.is_text() {
+            return !is_padded(from);
         }
+        if query.is_text() {
+            return reads_text;
+        }
+        let integers = ["smallint", "integer", "bigint"];
+        match name {
+            "smallint" | "integer" => integers.contains(&from),
+            "bigint" => integers.contains(&from) || from == "oid",
+            "numeric" => integers.contains(&from) || from == "money",
+            "double precision" => ["real", "smallint", "integer"].contains(&from),
+            "real" => from == "smallint",
+            _ if name.starts_with("timestamp ") => from == "date" || from.starts_with("timestamp "),
+            _ if name.starts_with("interval") => from.starts_with("interval"),
+            "inet" => from == "cidr",
+            "macaddr8" => from == "macaddr",
+            "bit varying" => from == "bit",
+            "json" => from == "jsonb",
+            _ => is_padded(name) && is_padded(from) || (is_of_users(name) && is_of_users(from)),
+        }
+    }
+
+    /// Two values of `query` that are not equal are not equal here either: as keys they stay two rows.
+    pub(super) fn tells_apart(&self, query: &Self) -> bool {
+        let (name, from) = (self.name.as_str(), query.name.as_str());
+        let folds_case = |name: &str| name.rsplit('.').next() == Some("citext");
+        let spelled = query.is_text() && !folds_case(from);
+        match (self.is_array, query.is_array) {
+            _ if folds_case(name) => folds_case(from) && self.is_array == query.is_array,
+            (false, _) if ["text", "character varying"].contains(&name) => true,
+            (this, other) => name == from || (this == other && !spelled),
+        }
+    }
+
+    /// It, or each of its elements.
+    fn is_text(&self) -> bool {
+        let last = self.name.rsplit('.').next().unwrap_or_default();
+        ["text", "character varying", "citext"].contains(&last)
     }
 
     fn takes_precision(&self, query: &Self) -> bool {
@@ -62,6 +94,11 @@ impl Declared {
                 query.name == "date" || query.digits().is_some_and(|digits| digits <= *precision)
             }
             ("interval", []) => true,
+            // Of elements none is refused for itself.
+            ("character varying" | "character", [longest]) if self.is_array => {
+                let theirs = query.modifiers.first().filter(|_| query.name == self.name);
+                theirs.is_some_and(|theirs| theirs <= longest)
+            }
             (name, _) if name.starts_with("interval") => {
                 let same_fields =
                     query.name.starts_with("interval") && (name == "interval" || name == query.name);
@@ -87,6 +124,15 @@ impl Declared {
     pub(super) fn fits_within(&self, longest: usize) -> bool {
         self.name == "character" || self.longest().is_some_and(|theirs| theirs <= longest)
     }
+}
+
+fn is_padded(name: &str) -> bool {
+    ["character", "bpchar"].contains(&name)
+}
+
+/// Not of Postgres itself: enums, and what extensions bring.
+fn is_of_users(name: &str) -> bool {
+    name.contains('.')
 }
 
 fn is_time(name: &str) -> bool {
@@ -118,6 +164,17 @@ mod tests {
             ("double precision", "integer"),
             ("text", "numeric"),
             ("character varying(5)", "text"),
+            ("character varying(5)[]", "character varying(5)[]"),
+            ("text", "text[]"),
+            ("text[]", "character varying(3)[]"),
+            ("character varying[]", "text[]"),
+            ("uuid", "text"),
+            ("bigint", "oid"),
+            ("json", "jsonb"),
+            ("analytics.genre", "content.genre"),
+            ("public.citext", "text"),
+            ("character(5)", "character(3)"),
+            ("inet", "cidr"),
         ] {
             assert!(takes(mart, query), "{query} into {mart}");
         }
@@ -147,8 +204,57 @@ mod tests {
             ("name", "text"),
             ("\"char\"", "text"),
             ("boolean", "integer"),
+            ("integer", "boolean"),
+            ("text", "character(5)"),
+            ("character varying", "character(5)"),
+            ("character varying(3)[]", "text[]"),
+            ("character varying(3)[]", "character varying(4)[]"),
+            ("double precision", "text"),
+            ("double precision[]", "text"),
+            ("date", "text"),
+            ("time without time zone", "text"),
+            ("jsonb", "json"),
+            ("jsonb", "text"),
+            ("oid", "integer"),
+            ("oid", "text"),
+            ("tsrange", "tstzrange"),
+            ("integer[]", "integer"),
         ] {
             assert!(!takes(mart, query), "{query} into {mart}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_the_mart_tells_apart_what_the_query_tells_apart() {
+        let tells = |mart: &str, query: &str| Declared::parse(mart).tells_apart(&Declared::parse(query));
+        for (mart, query) in [
+            ("text", "integer"),
+            ("text", "public.citext"),
+            ("text", "text[]"),
+            ("text[]", "character varying(3)[]"),
+            ("character varying[]", "text[]"),
+            ("character varying(20)", "text"),
+            ("bigint", "integer"),
+            ("numeric", "numeric(6,2)"),
+            ("public.citext", "public.citext"),
+            ("public.citext", "extensions.citext"),
+            ("timestamp with time zone", "timestamp without time zone"),
+            ("analytics.genre", "content.genre"),
+            ("text[]", "text[]"),
+        ] {
+            assert!(tells(mart, query), "{query} into {mart}");
+        }
+        for (mart, query) in [
+            ("public.citext", "text"),
+            ("public.citext[]", "text[]"),
+            ("uuid", "text"),
+            ("integer", "text"),
+            ("numeric", "character varying(10)"),
+            ("character(5)", "text"),
+            ("timestamp with time zone", "text"),
+            ("interval", "text"),
+        ] {
+            assert!(!tells(mart, query), "{query} into {mart}");
         }
     }
 

@@ -16,6 +16,10 @@ pub(super) struct MartColumn {
     pub(super) full_type: String,
     /// The same; of a domain, the type that it is made of.
     pub(super) base_type: String,
+    /// A composite type, or an array of domains: what its parts would do to a value is not seen.
+    pub(super) is_opaque: bool,
+    /// By its collation, texts that are not the same may be equal.
+    pub(super) folds_texts: bool,
     /// Of a string type.
     pub(super) is_text: bool,
     /// Filled by the database alone.
@@ -165,7 +169,10 @@ async fn columns(session: &Session, schema: &str, table: &str) -> Result<Vec<Mar
                       a.attgenerated <> '' or a.attidentity = 'a',
                       a.attnotnull and not a.atthasdef and a.attidentity = '', a.atttypmod <> -1,
                       format_type(a.atttypid, a.atttypmod), format_type(base.oid, base.modifier),
-                      a.attnotnull or t.typnotnull, a.atthasdef or a.attidentity <> '' or t.typdefault is not null
+                      a.attnotnull or t.typnotnull, a.atthasdef or a.attidentity <> '' or t.typdefault is not null,
+                      exists (select from pg_type o left join pg_type e on e.oid = o.typelem and o.typcategory = 'A'
+                               where o.oid = base.oid and (o.typtype = 'c' or e.typtype in ('c', 'd'))),
+                      exists (select from pg_collation l where l.oid = a.attcollation and not l.collisdeterministic)
                  from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
                  join pg_type t on t.oid = a.atttypid
                  cross join lateral (
@@ -188,6 +195,8 @@ async fn columns(session: &Session, schema: &str, table: &str) -> Result<Vec<Mar
         base_type: row.get(8),
         not_null: row.get(9),
         has_default: row.get(10),
+        is_opaque: row.get(11),
+        folds_texts: row.get(12),
     };
     Ok(rows.iter().map(column).collect())
 }

@@ -218,11 +218,12 @@ impl PostgresSink {
         let checkpoint = &state.checkpoint;
         let is_staged = checkpoint.load.is_some_and(|load| load.path == LoadPath::Staged);
         let holds_rows = !checkpoint.position.done.is_null() || checkpoint.position.pass.is_some();
-        let crashed = self.mart.is_unlogged && self.loads.crashed(&self.session).await?;
+        let was_unlogged = self.mart.is_unlogged || checkpoint.unlogged;
+        let crashed = was_unlogged && self.loads.crashed(&self.session).await?;
         if !(crashed || self.is_emptied || (self.is_new && !is_staged)) || !holds_rows {
             return self.clear_emptied(state).await;
         }
-        let reason = if crashed { "is unlogged, and a crash may have emptied it" } else { "was gone" };
+        let reason = if crashed { "is or was unlogged, and a crash may have emptied it" } else { "was gone" };
         tracing::warn!(target = %self.mart.name, "the mart {reason}: everything is read again");
         // Stored at once: from the next attempt on the mart is there.
         let state = State { checkpoint: checkpoint.reset(), version: state.version + 1 };
@@ -297,10 +298,11 @@ impl PostgresSink {
         }
         let mut outcome = self.refused.outcome(batch, commit);
         self.session.run(begin(batch)).await?;
-        let checkpoint = match &batch.scope {
+        let mut checkpoint = match &batch.scope {
             Scope::Load { .. } => self.write_load(batch, commit, care, &mut outcome).await?,
             Scope::Keys(_) | Scope::Nothing => self.upsert(batch, commit, care, &mut outcome).await?,
         };
+        checkpoint.unlogged = self.mart.is_unlogged;
         keep_one_a_key(&mut outcome.rejects);
         outcome.counts.rejected = outcome.rejects.len() as u64;
         outcome.write_ms = millis(started);

@@ -9,6 +9,9 @@ use super::declared::Declared;
 use super::mart::{Mart, MartColumn};
 use crate::sql::identifier;
 
+/// `character(n)`.
+const PADDED: u32 = 1042;
+
 #[derive(Debug)]
 pub(super) struct Shape {
     pub(super) fields: Fields,
@@ -53,9 +56,20 @@ impl Shape {
     /// has no declared type, and is judged by its kind alone.
     pub(super) fn require_whole(&self, mart: &Mart) -> Result<()> {
         for (field, WrittenColumn { column, .. }) in self.fields.iter().zip(&self.written) {
-            let declared = field.metadata().get("pg_type").map(|declared| Declared::parse(declared));
-            if declared.is_some_and(|declared| !Declared::parse(&column.base_type).takes(&declared)) {
+            let Some(query) = field.metadata().get("pg_type").map(|declared| Declared::parse(declared))
+            else {
+                continue;
+            };
+            let taken = Declared::parse(&column.base_type);
+            if column.is_opaque {
+                return Err(opaque(mart, column));
+            }
+            if !taken.takes(&query) {
                 return Err(rounds(mart, field, column));
+            }
+            let folds = column.folds_texts && !field.metadata().contains_key("pg_folds_texts");
+            if mart.is_key(&column.name) && (folds || !taken.tells_apart(&query)) {
+                return Err(merges_keys(mart, field, column));
             }
         }
         Ok(())
@@ -138,6 +152,11 @@ impl WrittenColumn {
         }
     }
 
+    /// Equal values of it may have several forms. What pads a text means nothing.
+    pub(super) fn may_be_respelled(&self) -> bool {
+        !self.plain && self.column.oid != PADDED
+    }
+
     /// The same for comparison with the mart's column, where types must be equal and nothing is assigned.
     pub(super) fn compared(&self, alias: &str) -> String {
         self.key(&format!("{alias}.{}", identifier(&self.column.name)))
@@ -166,8 +185,11 @@ fn written(mart: &Mart, field: &Field, staged_type: impl Into<String>) -> Result
     let by_bytes =
         [Bool, Bytea, Date, Int2, Int4, Int8, Text, Timestamp, Timestamptz, Uuid].map(Kind::Scalar);
     let by_bytes = kind.is_some_and(|kind| by_bytes.contains(&kind));
-    const PADDED: u32 = 1042;
-    let plain = native && by_bytes && column.oid != PADDED && (column.is_text || !column.rounds);
+    let plain = native
+        && by_bytes
+        && column.oid != PADDED
+        && (column.is_text || !column.rounds)
+        && !column.folds_texts;
     Ok(WrittenColumn { column, staged_type: staged_type.into(), native, plain, cuts_behind })
 }
 
@@ -175,11 +197,35 @@ fn rounds(mart: &Mart, field: &Field, column: &MartColumn) -> Error {
     let (name, full_type) = (field.name(), &column.full_type);
     let returned = field.metadata().get("pg_type").map_or("another type", String::as_str);
     let message = format!(
-        "column {name:?} of {} is {full_type}, and the query returns {returned}: values would be rounded in silence",
+        "column {name:?} of {} is {full_type}, and the query returns {returned}: values would be rounded or changed in silence",
         mart.name,
     );
     Error::fix("sink.type_mismatch", message).hint(format!(
         "cast the column in the query to the mart's type, {}::{}, if that is wanted; or give the mart's column the type that the query returns",
+        identifier(name),
+        column.base_type
+    ))
+}
+
+fn opaque(mart: &Mart, column: &MartColumn) -> Error {
+    let message = format!(
+        "column {:?} of {} is {}: whether values arrive whole in a composite type, or in an array of domains, cannot be seen",
+        column.name, mart.name, column.full_type
+    );
+    Error::fix("sink.type_mismatch", message)
+        .hint("make it columns of their own, or text or jsonb, and let the query return that")
+}
+
+/// Rows that the source tells apart would be one row here: when one of them is deleted, so is the other.
+fn merges_keys(mart: &Mart, field: &Field, column: &MartColumn) -> Error {
+    let (name, full_type) = (field.name(), &column.full_type);
+    let returned = field.metadata().get("pg_type").map_or("another type", String::as_str);
+    let message = format!(
+        "{name:?} in the key of {} is {full_type}, and the query returns {returned}: rows with different keys could become one",
+        mart.name,
+    );
+    Error::fix("sink.key_type", message).hint(format!(
+        "cast the column in the query, {}::{}, so that the source compares keys as the mart does; or give the mart's column the type and collation that the query returns",
         identifier(name),
         column.base_type
     ))

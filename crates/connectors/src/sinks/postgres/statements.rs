@@ -71,8 +71,10 @@ pub(super) enum Find {
 /// someone else has written meanwhile.
 pub(super) fn merge(mart: &Mart, shape: &Shape, from: &str, find: Find, condition: &str) -> String {
     let touch = shape.touch(mart);
-    let rest: Vec<&WrittenColumn> =
-        shape.written.iter().filter(|written| !mart.is_key(&written.column.name)).collect();
+    // A key that is equal may be written otherwise by now, as 1.0 and 1.00 are.
+    let is_compared =
+        |written: &&WrittenColumn| !mart.is_key(&written.column.name) || written.may_be_respelled();
+    let rest: Vec<&WrittenColumn> = shape.written.iter().filter(is_compared).collect();
     let mut columns = shape.names();
     let mut values = shape.written.iter().map(|written| written.staged("s")).collect::<Vec<_>>().join(", ");
     if let Some(touch) = touch {

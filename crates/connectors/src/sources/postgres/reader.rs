@@ -440,13 +440,22 @@ async fn describe(session: &Session, sql: &str) -> Result<Vec<DescribedColumn>> 
 async fn declared(session: &Session, described: &[DescribedColumn], columns: &[Column]) -> Result<SchemaRef> {
     let oids: Vec<u32> = described.iter().map(|column| column.type_oid).collect();
     let modifiers: Vec<i32> = described.iter().map(|column| column.type_modifier).collect();
-    let sql = "select format_type(oid, modifier) from unnest($1::oid[], $2::int[]) with ordinality as t (oid, modifier, n) order by n";
-    let types = session.client.query(sql, &[&oids, &modifiers]).await;
+    let (tables, numbers): (Vec<Option<u32>>, Vec<Option<i16>>) =
+        described.iter().map(|column| column.origin.unzip()).unzip();
+    let sql = "select format_type(oid, modifier),
+                      exists (select from pg_attribute a join pg_collation l on l.oid = a.attcollation and not l.collisdeterministic
+                               where a.attrelid = t.origin and a.attnum = t.number)
+                 from unnest($1::oid[], $2::int[], $3::oid[], $4::int2[]) with ordinality as t (oid, modifier, origin, number, n) order by n";
+    let types = session.client.query(sql, &[&oids, &modifiers, &tables, &numbers]).await;
     let types = types.map_err(|error| session.explain(error))?;
     let schema = arrow_schema(columns);
     let fields = schema.fields().iter().zip(types).map(|(field, row)| {
         let mut metadata = field.metadata().clone();
         metadata.insert("pg_type".to_owned(), row.get(0));
+        // Texts that are not the same may be equal there.
+        if row.get(1) {
+            metadata.insert("pg_folds_texts".to_owned(), "true".to_owned());
+        }
         field.as_ref().clone().with_metadata(metadata)
     });
     Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))

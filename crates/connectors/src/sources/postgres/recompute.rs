@@ -150,7 +150,8 @@ impl Recompute {
         Ok(batches)
     }
 
-    /// Which rows belong to the keys of each batch; `None` where there is one batch only.
+    /// Which rows belong to the keys of each batch; `None` where there is one batch only: a key without a row may be
+    /// another spelling of one that has come, and alone in its batch it would stand for a row that is gone.
     fn sort_out(&self, keys: &[Key], rows: &RecordBatch) -> Result<Option<Vec<Vec<u64>>>> {
         if keys.len() <= self.batch_size {
             return Ok(None);
@@ -159,13 +160,15 @@ impl Recompute {
         let home: HashMap<&Key, usize> =
             keys.iter().enumerate().map(|(place, key)| (key, place / self.batch_size)).collect();
         let mut places = vec![Vec::new(); keys.len().div_ceil(self.batch_size)];
+        let mut came = HashSet::new();
         for row in 0..rows.num_rows() {
-            match home.get(&nullable_texts(rows, &names, row)?) {
-                Some(batch) => places[*batch].push(row as u64),
-                None => return Ok(None),
-            }
+            let key = nullable_texts(rows, &names, row)?;
+            let Some((key, batch)) = home.get_key_value(&key) else { return Ok(None) };
+            places[*batch].push(row as u64);
+            came.insert(*key);
         }
-        Ok(Some(places))
+        let have_one_spelling = self.change_key.iter().all(OrderedColumn::has_one_spelling);
+        Ok((have_one_spelling || came.len() == home.len()).then_some(places))
     }
 
     /// All rows of the keys: their scope is one. `None` if they are too large to be held at once.

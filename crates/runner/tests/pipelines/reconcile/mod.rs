@@ -3,6 +3,7 @@
 mod changing;
 mod million;
 mod python;
+mod refused;
 mod types;
 mod values;
 

@@ -115,6 +115,7 @@ pub(super) fn target(mart: &Mart, columns: &[Compared], origin: &Origin<'_>) -> 
         newest_last: String::new(),
         refused: Vec::new(),
         own: mart.own.condition("m"),
+        counts_keyless: false,
     })
 }
 
@@ -141,7 +142,8 @@ pub(super) fn source(mart: &Mart, columns: &[Compared], origin: &Origin<'_>) -> 
         OwnPart::Columns(_) if columns.len() > mart.key.len() => mart.own.condition(origin.alias()),
         _ => "true".to_owned(),
     };
-    Ok(Side { relation, key: key(mart, &columns), columns, newest_last, refused: Vec::new(), own })
+    let (key, refused) = (key(mart, &columns), Vec::new());
+    Ok(Side { relation, key, columns, newest_last, refused, own, counts_keyless: true })
 }
 
 /// The source's values as the mart would hold them, where it can.

@@ -9,7 +9,7 @@ mod ranges;
 mod side;
 mod staged;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -27,7 +27,7 @@ use crate::sql::identifier;
 use columns::Compared;
 use hashing::{Hashing, VECTORS};
 use origin::Origin;
-use ranges::{Part, differing, differing_keys, part, sums, total};
+use ranges::{Part, differing, differing_keys, keyless, part, sums, total};
 use side::{Side, SideColumn, unsigned};
 
 /// Rows of a range: few enough to be read for one that differs.
@@ -63,6 +63,8 @@ struct PostgresPair<'a> {
     by_meta_store: bool,
     /// Ranges or buckets that have been read.
     done: u64,
+    /// Rows of the source without a whole key.
+    keyless: u64,
 }
 
 /// What differs and has not been read yet.
@@ -114,6 +116,7 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
         touch,
         by_meta_store,
         done: 0,
+        keyless: 0,
     }))
 }
 
@@ -161,7 +164,12 @@ impl Pair for PostgresPair<'_> {
             self.source.counted(&self.extremes, first(&source_counted)?),
         );
         (figures.0.as_of, figures.1.as_of) = as_of;
+        self.keyless = self.count_keyless().await?;
         Ok(figures)
+    }
+
+    fn refused(&self) -> u64 {
+        self.keyless + self.origin.refused()
     }
 
     async fn scan(&mut self, figures: &mut Figures) -> Result<()> {
@@ -254,9 +262,21 @@ impl PostgresPair<'_> {
         }
         let source = self.source.rows(keys, &self.origin.relation_of_keys());
         let mut source = by_key(&self.origin.ask_keys(&source, keys).await?);
-        let row =
+        let mut row =
             |key: &Key| Row { key: key.clone(), source: source.remove(key), target: target.remove(key) };
-        Ok(keys.iter().map(row).collect())
+        let mut rows: Vec<Row> = keys.iter().map(&mut row).collect();
+        // Keys may come as somebody else has written them, 1.50 for 1.5: their rows come back under their own.
+        let others: BTreeSet<Key> = source.keys().chain(target.keys()).cloned().collect();
+        rows.extend(others.into_iter().map(|key| {
+            let (source, target) = (source.remove(&key), target.remove(&key));
+            Row { key, source, target }
+        }));
+        Ok(rows)
+    }
+
+    async fn count_keyless(&mut self) -> Result<u64> {
+        let counted = self.origin.ask(&self.source.count_keyless()).await?;
+        Ok(unsigned(first(&counted)?.get(0)))
     }
 
     /// The mart's types cannot hold the source's values: those are shown as they are.
@@ -295,7 +315,11 @@ impl PostgresPair<'_> {
         }
         bounds.dedup();
         let parts = match self.differing_ranges(&bounds, None, Some(figures)).await {
-            Err(error) if is_refused(&error) => self.narrow(&bounds, figures).await?,
+            Err(error) if is_refused(&error) => {
+                let parts = self.narrow(&bounds, figures).await?;
+                self.keyless = self.count_keyless().await?;
+                parts
+            }
             parts => parts?,
         };
         figures.ranges = bounds.len() as u64 + 1;
@@ -342,6 +366,9 @@ impl PostgresPair<'_> {
         let target = self.target.ranges(self.hashing, bounds, within);
         let source = self.source.ranges(self.hashing, bounds, within);
         let (target, source) = self.ask_both(&target, &source).await?;
+        if within.is_none() {
+            self.keyless = keyless(&source);
+        }
         let (target, source) = (sums(&target), sums(&source));
         if let Some(figures) = figures {
             (figures.target.rows, figures.source.rows) = (total(&target), total(&source));
@@ -355,6 +382,7 @@ impl PostgresPair<'_> {
         let target = self.target.buckets(self.hashing, buckets);
         let source = self.source.buckets(self.hashing, buckets);
         let (target, source) = self.ask_both(&target, &source).await?;
+        self.keyless = keyless(&source);
         let (target, source) = (sums(&target), sums(&source));
         let differing = differing(&target, &source);
         (figures.target.rows, figures.source.rows) = (total(&target), total(&source));

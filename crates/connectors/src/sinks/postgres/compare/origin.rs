@@ -41,6 +41,14 @@ impl<'a> Origin<'a> {
         }
     }
 
+    /// Rows that were read for it and refused.
+    pub(super) fn refused(&self) -> u64 {
+        match self {
+            Self::Query(_) => 0,
+            Self::Staged(staged) => staged.refused(),
+        }
+    }
+
     pub(super) fn alias(&self) -> &'static str {
         match self {
             Self::Query(_) => "q",

@@ -39,9 +39,15 @@ pub(super) type Sums = BTreeMap<i32, Sum>;
 pub(super) fn sums(rows: &[Row]) -> Sums {
     let sum = |row: &Row| {
         let sum = Sum { rows: unsigned(row.get(1)), hashes: [row.get(2), row.get(3)] };
-        (row.get::<_, i32>(0), sum)
+        Some((row.get::<_, Option<i32>>(0)?, sum))
     };
-    rows.iter().map(sum).collect()
+    rows.iter().filter_map(sum).collect()
+}
+
+/// Rows that are in no range and no bucket, as they have no whole key.
+pub(super) fn keyless(rows: &[Row]) -> u64 {
+    let of = rows.iter().find(|row| row.get::<_, Option<i32>>(0).is_none());
+    of.map_or(0, |row| unsigned(row.get(1)))
 }
 
 pub(super) fn total(sums: &Sums) -> u64 {

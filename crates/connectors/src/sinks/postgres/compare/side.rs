@@ -37,18 +37,32 @@ pub(super) struct Side {
     pub(super) refused: Vec<Key>,
     /// What tells the pipeline's own rows.
     pub(super) own: String,
+    /// Rows without a whole key are counted, where checksums are computed: no row of the target can stand for them.
+    pub(super) counts_keyless: bool,
 }
 
 impl Side {
     /// Rows without a whole key are rejects, and no rows of the target. Nor are those that were refused.
     fn whole(&self) -> String {
-        let mut parts: Vec<String> =
-            self.key.iter().map(|column| format!("{} is not null", column.indexed)).collect();
-        parts.push(self.own.clone());
+        let mut parts = vec![self.has_key(), self.own.clone()];
         if !self.refused.is_empty() {
             parts.push(format!("not ({})", self.among(&self.refused)));
         }
         parts.join(" and ")
+    }
+
+    fn has_key(&self) -> String {
+        let parts = self.key.iter().map(|column| format!("{} is not null", column.indexed));
+        parts.collect::<Vec<_>>().join(" and ")
+    }
+
+    fn is_keyless(&self) -> String {
+        format!("not ({}) and {}", self.has_key(), self.own)
+    }
+
+    /// How many rows have no whole key.
+    pub(super) fn count_keyless(&self) -> String {
+        format!("select count(*) from {} where {}", self.relation, self.is_keyless())
     }
 
     /// What a row's hashes are computed from, and the hashes themselves.
@@ -100,25 +114,38 @@ impl Side {
     pub(super) fn ranges(&self, hashing: Hashing, bounds: &[String], within: Option<&Part>) -> String {
         let key = &self.key[0];
         let bounds = literal(&array(bounds.iter().map(String::as_str)));
-        let bucket = format!("width_bucket({}, {bounds}::{}[]) as b", key.value, key.type_name);
-        let range = within.map(|part| format!(" and {}", self.within(part))).unwrap_or_default();
-        self.checksums((&bucket, "b"), hashing, &range)
+        let bucket = format!(
+            "width_bucket({}, {bounds}::{}[]) as b, {} as keyed",
+            key.value,
+            key.type_name,
+            self.has_key()
+        );
+        self.checksums((&bucket, "b"), hashing, within)
     }
 
     /// Checksums by buckets of keys.
     pub(super) fn buckets(&self, hashing: Hashing, buckets: u32) -> String {
         let (inputs, bucket) = self.bucket(hashing, buckets);
-        self.checksums((&inputs, &bucket), hashing, "")
+        self.checksums((&format!("{inputs}, {} as keyed", self.has_key()), &bucket), hashing, None)
     }
 
     /// A sum of all rows' hashes does not overflow, and rows that come twice do not cancel out.
-    fn checksums(&self, (of_bucket, bucket): (&str, &str), hashing: Hashing, condition: &str) -> String {
+    fn checksums(
+        &self,
+        (of_bucket, bucket): (&str, &str),
+        hashing: Hashing,
+        within: Option<&Part>,
+    ) -> String {
         let (inputs, [one, two]) = self.hash(hashing);
+        let condition = match within {
+            Some(part) => format!("{} and {}", self.whole(), self.within(part)),
+            None if self.counts_keyless => format!("{} or {}", self.whole(), self.is_keyless()),
+            None => self.whole(),
+        };
         format!(
-            "select {bucket}, count(*), sum({one})::text, sum({two})::text from (
-                select {of_bucket}, {inputs} from {} where {}{condition} offset 0) rows group by 1",
+            "select case when keyed then {bucket} end, count(*), sum({one})::text, sum({two})::text from (
+                select {of_bucket}, {inputs} from {} where {condition} offset 0) rows group by 1",
             self.relation,
-            self.whole(),
         )
     }
 

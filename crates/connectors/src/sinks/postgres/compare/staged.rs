@@ -23,6 +23,8 @@ pub(super) struct Staged<'a> {
     columns: Vec<String>,
     /// The schema that the table was made for.
     table: Option<Schema>,
+    /// Rows that were read and refused.
+    refused: u64,
 }
 
 const TABLE: &str = "pg_temp.vitrina_compared";
@@ -37,9 +39,14 @@ impl<'a> Staged<'a> {
     pub(super) const AGAIN: &'static str = "pg_temp.vitrina_again s";
 
     pub(super) async fn open(order: &'a Order<'a>, mart: &Mart, session: Arc<Session>) -> Result<Self> {
-        let mut staged = Self { order, session, key: mart.key.clone(), columns: Vec::new(), table: None };
+        let mut staged =
+            Self { order, session, key: mart.key.clone(), columns: Vec::new(), table: None, refused: 0 };
         staged.read(mart).await?;
         Ok(staged)
+    }
+
+    pub(super) fn refused(&self) -> u64 {
+        self.refused
     }
 
     pub(super) fn columns(&self) -> &[String] {
@@ -69,8 +76,8 @@ impl<'a> Staged<'a> {
     }
 
     async fn read(&mut self, mart: &Mart) -> Result<()> {
-        let mut rows = Stream::open(self.order, &self.key, Wanted::All).await?;
-        while let Some(rows) = rows.next().await? {
+        let mut stream = Stream::open(self.order, &self.key, Wanted::All).await?;
+        while let Some(rows) = stream.next().await? {
             if self.table.is_none() && rows.num_rows() > 0 {
                 self.create(mart, &rows.schema()).await?;
             }
@@ -80,6 +87,7 @@ impl<'a> Staged<'a> {
             }
             self.put(TABLE, &rows).await?;
         }
+        self.refused = stream.refused();
         if self.table.is_none() {
             self.create_empty(mart).await?;
         }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use vitrina_core::{DocumentRules, Result};
 
-use crate::arrow_text::nullable_texts;
+use crate::arrow_text::shown_texts;
 use crate::sinks::search::checksum::FIELD;
 
 /// Stands for all fields of a document that the pipeline does not write, and for copies of it.
@@ -90,7 +90,7 @@ impl Fields {
     /// The values of a row as it was read, one a name.
     pub(super) fn texts(&self, rows: &RecordBatch, row: usize) -> Result<Vec<Option<String>>> {
         let columns: Vec<String> = self.columns.iter().map(|(column, _)| column.clone()).collect();
-        let mut values = nullable_texts(rows, &columns, row)?;
+        let mut values = shown_texts(rows, &columns, row)?;
         values.push(None);
         Ok(values)
     }

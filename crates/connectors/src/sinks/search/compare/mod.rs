@@ -6,6 +6,7 @@ mod index;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -47,6 +48,8 @@ struct SearchPair<'a> {
     left: Vec<(u16, u64)>,
     done: u64,
     portion: Portion,
+    /// Rows of the source that make no document.
+    refused: AtomicU64,
 }
 
 /// What was counted in a bucket.
@@ -88,6 +91,7 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
         left: Vec::new(),
         done: 0,
         portion: Portion::default(),
+        refused: AtomicU64::default(),
     }))
 }
 
@@ -152,6 +156,10 @@ impl Pair for SearchPair<'_> {
         }
         (figures.ranges, figures.differing_ranges) = (BUCKETS.into(), self.left.len() as u64);
         Ok(())
+    }
+
+    fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Both sides are read once more, and only these buckets are held.
@@ -379,8 +387,12 @@ impl SearchPair<'_> {
         mut visit: impl FnMut(&Key, &str, &[u8]) -> Result<()> + Send,
     ) -> Result<()> {
         let mut stream = Stream::open(self.order, &self.key, wanted).await?;
+        let mut unwritable = 0;
         while let Some(rows) = stream.next().await? {
-            self.each_document(&self.fitting(rows)?, &mut visit)?;
+            unwritable += self.each_document(&self.fitting(rows)?, &mut visit)?;
+        }
+        if matches!(wanted, Wanted::All) {
+            self.refused.store(stream.refused() + unwritable, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -394,28 +406,29 @@ impl SearchPair<'_> {
         }
     }
 
+    /// Answers how many rows make none.
     fn each_document(
         &self,
         rows: &RecordBatch,
         visit: &mut impl FnMut(&Key, &str, &[u8]) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let rows = duplicates::distinct(rows, &self.key, self.has_order)?.rows;
         if rows.num_rows() == 0 {
-            return Ok(());
+            return Ok(0);
         }
         let mapping = mapping::mapping(self.order.target, &rows.schema(), &self.exact);
         let documents = Documents::new(&rows, self.order.target, &mapping)?;
-        let mut bytes = Vec::new();
+        let (mut bytes, mut unwritable) = (Vec::new(), 0);
         for row in 0..rows.num_rows() {
             bytes.clear();
-            // What cannot be written is among the rejects.
-            let Ok(id) = id_of_row(&rows, &self.key, row)? else { continue };
-            if documents.write(row, &mut bytes).is_err() {
-                continue;
+            match id_of_row(&rows, &self.key, row)? {
+                Ok(id) if documents.write(row, &mut bytes).is_ok() => {
+                    visit(&texts(&rows, &self.key, row)?, &id, &bytes)?;
+                }
+                _ => unwritable += 1,
             }
-            visit(&texts(&rows, &self.key, row)?, &id, &bytes)?;
         }
-        Ok(())
+        Ok(unwritable)
     }
 
     /// The key and the cursor.
