@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use vitrina_connectors::{sinks, sources, transforms};
 use vitrina_core::{
-    Backfill, Code, Commit, Counts, Decision, Error, Pipeline, Remedy, Result, Resumption, Sink, State,
-    TargetName, Violation, Written,
+    Backfill, Checkpoint, Code, Commit, Counts, Decision, Error, Pipeline, Remedy, Result, Resumption, Sink,
+    State, TargetName, Violation, Written,
 };
 use vitrina_store::{Claim, Store};
 
@@ -304,6 +304,7 @@ impl Executor {
     async fn resume(&self, claim: &Claim, key: &[String], sink: &mut dyn Sink) -> Result<State> {
         let sealed = self.seal(claim, sink).await?;
         if claim.backfill.is_some() {
+            refuse_other_key(&sealed.checkpoint, key)?;
             return Ok(sealed);
         }
         let (before, had_load) = (sealed.checkpoint.decided_by, sealed.checkpoint.load.is_some());
@@ -413,6 +414,15 @@ impl Executor {
 async fn out_of_patience(interruption: CancellationToken, pause_timeout: Duration) {
     interruption.cancelled().await;
     sleep(pause_timeout).await;
+}
+
+/// Single rows would be written under their new key beside those that are there under the old one.
+fn refuse_other_key(checkpoint: &Checkpoint, key: &[String]) -> Result<()> {
+    let is_known = !checkpoint.key.is_empty() && !key.is_empty();
+    match is_known && checkpoint.key != key {
+        true => Err(Error::key_changed(&checkpoint.key, key)),
+        false => Ok(()),
+    }
 }
 
 /// The contract of pipeline and plan, again: rows of the meta-store may be written past the API.

@@ -139,3 +139,18 @@ async fn a_key_that_is_named_twice_is_read_once_and_not_deleted(
     assert_eq!(stage.count("analytics.film where title = 'New'").await, 2);
     assert_eq!(stage.count("analytics.film").await, 5);
 }
+
+#[tokio::test]
+async fn a_backfill_is_refused_where_the_key_of_the_mart_has_changed() {
+    let (stage, id) = in_minutes(5, json!({})).await;
+    stage
+        .db
+        .execute(
+            "alter table analytics.film drop constraint film_pkey, add primary key (id, title);
+             update etl.etl_targets set key = '{id,title}'",
+        )
+        .await;
+    let run = backfill(&stage, id, None, Some("2026-01-01 00:03Z")).await;
+    assert_eq!(run.error_code.as_deref(), Some("checkpoint.key_changed"), "{:?}", run.error);
+    assert_eq!(run.rows_written, 0);
+}

@@ -57,3 +57,19 @@ async fn a_checkpoint_is_not_kept_where_the_key_of_the_target_has_changed() {
     assert_eq!(run(Decision::Reset).await.error_code, None);
     assert_eq!(shelf.documents().await.len(), 3);
 }
+
+#[tokio::test]
+async fn a_backfill_is_refused_where_the_key_of_the_index_has_changed() {
+    let server = SearchServer::opensearch().await;
+    for is_full in [false, true] {
+        let shelf = Shelf::new(&server, 3).await;
+        let id = if is_full { shelf.full(10).await } else { shelf.incremental(10).await };
+        shelf.succeed(id).await;
+        shelf.describe(json!({"key": ["title"]})).await;
+        let run = shelf.stage.request_keys(id, json!([["Film 1"]])).await;
+        shelf.work_off("tester").await;
+        let refused = shelf.stage.run_record(run).await;
+        assert_eq!(refused.error_code.as_deref(), Some("checkpoint.key_changed"), "{:?}", refused.error);
+        assert_eq!(shelf.documents().await.len(), 3);
+    }
+}
