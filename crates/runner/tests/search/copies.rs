@@ -1,11 +1,12 @@
 //! Copied and restored meta-stores: only one of several that know the same installation writes to an index.
 
 use serde_json::{Value, json};
-use vitrina_core::{Ledger, Mode, PipelineId, Status};
+use vitrina_core::{Ledger, Mode, PipelineId, RunStatus, Status};
 use vitrina_store::Actor;
-use vitrina_testbed::SearchServer;
+use vitrina_testbed::{Fault, FaultProxy, Gate, SearchServer};
 
 use crate::shelf::Shelf;
+use crate::stage::until;
 
 fn actor() -> Actor {
     Actor { name: "tester".to_owned(), request_id: "1".to_owned() }
@@ -191,5 +192,134 @@ async fn an_index_that_an_older_release_has_written_to_continues() {
         shelf.succeed(id).await;
         shelf.assert_true().await;
         shelf.succeed(id).await;
+    }
+}
+
+#[tokio::test]
+async fn an_index_of_a_pipeline_that_was_created_after_the_backup_is_taken_back_once_that_is_decided() {
+    for server in SearchServer::both().await {
+        let mut before = Shelf::new(&server, 10).await;
+        let restored = before.copy().await;
+        let id = before.incremental(100).await;
+        before.succeed(id).await;
+        before.name_films("of the other").await;
+        before.succeed(id).await;
+        // The same files are applied again: the same name, and another id.
+        let again = restored.incremental(100).await;
+        let kept = before.everything(id).await;
+        restored.stops(again).await;
+        restored.stops(again).await;
+        assert_eq!(before.everything(id).await, kept, "never without the decision");
+        restored.stage.store.adopt_targets(&actor()).await.unwrap();
+        restored.succeed(again).await;
+        restored.assert_true().await;
+        let kept = before.everything(again).await;
+        before.stops(id).await;
+        assert_eq!(before.everything(again).await, kept);
+        restored.name_films("restored").await;
+        restored.succeed(again).await;
+        restored.assert_true().await;
+    }
+}
+
+#[tokio::test]
+async fn a_pipeline_of_the_other_copy_writes_nothing_to_an_index_that_was_taken_back() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let mut before = Shelf::new(&server, 10).await;
+        let restored = before.copy().await;
+        let id = before.incremental(100).await;
+        before.succeed(id).await;
+        before.name_films("too late").await;
+        let before = before.at(proxy.url());
+        let gate = Gate::new();
+        proxy.play(1, "_bulk", Fault::Hold(gate.clone()));
+        let late = before.stage.request(id).await;
+        let (mut other, _) = before.stage.start(before.settings("other"));
+        gate.arrived().await;
+        let again = restored.incremental(100).await;
+        restored.stops(again).await;
+        restored.stage.store.adopt_targets(&actor()).await.unwrap();
+        restored.succeed(again).await;
+        gate.open();
+        until(async || before.stage.run_record(late).await.error_code.is_some()).await;
+        assert_ne!(before.stage.run_record(late).await.status, RunStatus::Success);
+        restored.assert_true().await;
+        other.abort_all();
+    }
+}
+
+#[tokio::test]
+async fn fields_of_a_pipeline_that_was_created_after_the_backup_are_taken_back_once_that_is_decided() {
+    for server in SearchServer::both().await {
+        let mut before = Shelf::bare(&server, 10).await;
+        before.describe(json!({"document": {"partial": true}})).await;
+        let restored = before.copy().await;
+        let id = before.incremental(100).await;
+        before.succeed(id).await;
+        let again = restored.incremental(100).await;
+        let kept = before.everything(id).await;
+        restored.stops(again).await;
+        assert_eq!(before.everything(id).await, kept, "never without the decision");
+        restored.stage.store.adopt_targets(&actor()).await.unwrap();
+        restored.name_films("restored").await;
+        restored.succeed(again).await;
+        restored.assert_true().await;
+        let control = before.server().document("vitrina-control", &before.index).await.unwrap();
+        let writers = control["_source"]["writers"].as_object().unwrap();
+        assert_eq!(writers.keys().collect::<Vec<_>>(), [&again.to_string()]);
+        before.stops(id).await;
+    }
+}
+
+/// The target is described otherwise in the files that are applied after the restore.
+#[tokio::test]
+async fn an_index_is_taken_back_whether_whole_documents_or_fields_were_written_to_it() {
+    for server in SearchServer::both().await {
+        for (then, now) in [(json!({"partial": true}), json!({})), (json!({}), json!({"partial": true}))] {
+            let mut before = Shelf::bare(&server, 10).await;
+            before.describe(json!({"document": then})).await;
+            let restored = before.copy().await;
+            restored.describe(json!({"document": now})).await;
+            let id = before.incremental(100).await;
+            before.succeed(id).await;
+            let again = restored.incremental(100).await;
+            restored.stops(again).await;
+            restored.stage.store.adopt_targets(&actor()).await.unwrap();
+            restored.name_films("restored").await;
+            restored.succeed(again).await;
+            restored.assert_true().await;
+            before.stops(id).await;
+            restored.succeed(again).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_with_an_installation_of_its_own_is_refused_the_fields_of_the_original() {
+    for server in SearchServer::both().await {
+        let mut original = Shelf::bare(&server, 10).await;
+        original.describe(json!({"document": {"partial": true}})).await;
+        let id = original.incremental(100).await;
+        original.succeed(id).await;
+        let copy = original.copy().await;
+        let renewed = copy.stage.store.renew_installation(&actor()).await.unwrap();
+        copy.name_films("of the copy").await;
+        let before = original.everything(id).await;
+        let refused = async || {
+            let (code, message) = copy.fail(id).await;
+            assert_eq!(code, "sink.owned", "{message}");
+            assert!(message.contains(&renewed.before.to_string()), "{message}");
+            assert_eq!(original.everything(id).await, before, "nothing is changed at the server");
+        };
+        refused().await;
+        // Nobody takes what is another installation's.
+        copy.stage.store.adopt_targets(&actor()).await.unwrap();
+        refused().await;
+        copy.describe(json!({})).await;
+        copy.stage.db.execute("update etl.etl_pipelines set mode = 'full'").await;
+        refused().await;
+        original.succeed(id).await;
+        original.assert_true().await;
     }
 }

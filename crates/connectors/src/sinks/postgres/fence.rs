@@ -342,26 +342,34 @@ impl MetaStore {
     }
 }
 
-/// Pipelines that are gone here may well be at work in another copy of the meta-store: what they own is not taken then.
+/// Pipelines that are gone here may well be at work in another copy of the meta-store: what they own is not taken then, unless a
+/// person has decided so. Then those that this meta-store does not know write no more: their checkpoint is what they commit by.
 pub(super) async fn refuse_copied(
     session: &Session,
     ledger: &dyn Ledger,
     writer: &Writer,
     gone: &[PipelineId],
 ) -> Result<()> {
-    let issued = ledger.issued(gone).await?;
-    if gone.is_empty() || issued.adopts {
-        return Ok(());
+    for pipeline in gone {
+        let issued = ledger.issued(&[*pipeline]).await?;
+        let whose = whose(writer.installation, *pipeline);
+        let is_copied = format!(
+            "select from vitrina.checkpoints where {whose} and owner <> all ({})",
+            uuids(&issued.owners)
+        );
+        let found = session.client.query_opt(&is_copied, &[]).await;
+        if found.map_err(|error| session.explain(error))?.is_none() || issued.adopts {
+            continue;
+        }
+        if !writer.adopts {
+            return Err(Error::installation_copied(&format!("mart {}", writer.mart)));
+        }
+        // One that writes elsewhere here raises the token of its checkpoint itself.
+        if issued.owners.is_empty() {
+            session.run(&format!("delete from vitrina.checkpoints where {whose}")).await?;
+        }
     }
-    let gone = gone.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let sql = format!(
-        "select from vitrina.checkpoints where installation = {} and pipeline = any ('{{{gone}}}'::uuid[])
-            and owner <> all ({})",
-        literal(&writer.installation.to_string()),
-        uuids(&issued.owners),
-    );
-    let found = session.client.query_opt(&sql, &[]).await.map_err(|error| session.explain(error))?;
-    found.map_or(Ok(()), |_| Err(Error::installation_copied(&format!("mart {}", writer.mart))))
+    Ok(())
 }
 
 /// The row of a pipeline beside its marts.

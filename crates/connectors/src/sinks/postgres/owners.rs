@@ -76,6 +76,8 @@ pub(super) struct Writer {
     shared_value: Option<String>,
     /// The mart is not there.
     is_missing: bool,
+    /// A person has decided that this meta-store is the rightful one: this run takes what its other copies have acquired.
+    pub(super) adopts: bool,
 }
 
 /// What a pipeline has of a mart.
@@ -110,6 +112,7 @@ impl Writer {
             shared: order.target.shared.clone(),
             shared_value: order.pipeline.shared_value.clone(),
             is_missing,
+            adopts: order.issued.adopts,
         }
     }
 

@@ -47,6 +47,9 @@ pub(super) struct Control {
     /// What its pipeline writes of documents that others write to as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) fields: Vec<String>,
+    /// Pipelines whose place its pipeline has taken by a person's decision, until they are fenced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) replaces: Vec<PipelineId>,
 }
 
 impl Control {

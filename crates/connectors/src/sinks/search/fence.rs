@@ -45,7 +45,7 @@ impl Fence {
                 indexes::delete(&self.client, &marker).await?;
             }
         }
-        Ok(())
+        self.shut_out_replaced().await
     }
 
     /// From here on requests may be on their way that nobody waits for. `back`: what is known of going back, which whoever

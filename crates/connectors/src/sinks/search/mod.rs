@@ -33,6 +33,7 @@ mod rollback;
 mod seal;
 mod standing;
 pub(crate) mod tested;
+mod unknown;
 mod upsert;
 mod values;
 mod vanish;
@@ -199,7 +200,9 @@ impl Sink for SearchSink {
             None => state,
         };
         let control = &fence.held.control;
-        let unfinished = control.writer.is_some_and(|writer| writer != lease.token) || control.next.is_some();
+        let unfinished = control.writer.is_some_and(|writer| writer != lease.token)
+            || control.next.is_some()
+            || !control.replaces.is_empty();
         // Of an earlier attempt of this lease, too, requests may have been left behind.
         let unended = control.writer.is_some();
         let takeover = std::mem::take(&mut self.takeover) || unfinished || is_adopted;

@@ -14,7 +14,7 @@ use vitrina_core::Result;
 use super::control;
 use super::fence::Fence;
 use super::indexes::{self, Standing};
-use super::names::CLOSED;
+use super::names::{CLOSED, Names};
 
 /// Closed aliases that are kept for a pipeline, the newest ones.
 const KEPT: usize = 8;
@@ -91,6 +91,21 @@ impl Fence {
         Ok(())
     }
 
+    /// Those of another pipeline, whose place this one has taken.
+    pub(super) async fn close_all_of(&self, names: &Names) -> Result<()> {
+        let (evidence, mut actions) = (names.evidence(), Vec::new());
+        for (alias, index) in Standing::look(&self.client, names).await?.doors {
+            if index == CLOSED {
+                continue;
+            }
+            actions.push(json!({"remove": {"index": index, "alias": alias}}));
+            if alias != evidence {
+                actions.push(closed(&alias));
+            }
+        }
+        if actions.is_empty() { Ok(()) } else { self.change_aliases(actions).await }
+    }
+
     /// Closes all of this lease, and forgets the oldest of those that are closed.
     pub(super) async fn close_open(&self) -> Result<()> {
         let mut actions = self.closing(self.aliases.open.iter().chain(&self.aliases.left));
@@ -134,9 +149,7 @@ impl Fence {
         let mut actions = Vec::new();
         for (alias, index) in aliases {
             actions.push(json!({"remove": {"index": index, "alias": alias}}));
-            actions.push(
-                json!({"add": {"index": CLOSED, "alias": alias, "is_hidden": true, "is_write_index": false}}),
-            );
+            actions.push(closed(alias));
             actions.extend(self.evidence(index));
         }
         actions
@@ -175,4 +188,9 @@ impl Fence {
         self.client.can_close.store(true, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// Moved to where nothing can be written.
+fn closed(alias: &str) -> Value {
+    json!({"add": {"index": CLOSED, "alias": alias, "is_hidden": true, "is_write_index": false}})
 }
