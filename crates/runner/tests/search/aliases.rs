@@ -1,7 +1,7 @@
 //! Aliases that people or a target's definition put on an index: they go with what readers see.
 
 use serde_json::{Value, json};
-use vitrina_core::{OnActive, PipelineId, RunStatus};
+use vitrina_core::{Level, Mode, OnActive, PipelineId, RunStatus};
 use vitrina_store::RunRequest;
 use vitrina_testbed::SearchServer;
 
@@ -168,5 +168,123 @@ async fn addresses_and_points_fit_fields_of_these_types() {
             found["hits"]["hits"][0]["_source"]["text"], "10.1.2.3/32",
             "text is as the database writes it"
         );
+    }
+}
+
+impl Shelf {
+    /// An index of somebody else with a film that is not ours, under the name that our readers search.
+    async fn put_beside(&self, index: &str, alias: Value) -> String {
+        let theirs = self.indexes.name(index);
+        let path = format!("{theirs}/_doc/mine?refresh=true");
+        assert_eq!(self.server().call("PUT", &path, json!({"mine": true})).await.0, 201);
+        let mut action = json!({"index": theirs, "alias": self.index});
+        action.as_object_mut().unwrap().extend(alias.as_object().unwrap().clone());
+        let actions = json!({"actions": [{"add": action}]});
+        assert_eq!(self.server().call("POST", "_aliases", actions).await.0, 200);
+        theirs
+    }
+
+    async fn is_untouched(&self, theirs: &str) {
+        let mine = self.server().document(theirs, "mine").await.unwrap();
+        assert_eq!(mine["_source"], json!({"mine": true}));
+        self.server().refresh(theirs).await;
+        let found = self.server().search(theirs, json!({"size": 10})).await;
+        assert_eq!(found["hits"]["hits"].as_array().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_filter_of_somebody_else_is_neither_laid_over_an_index_nor_dropped_without_a_word() {
+    for server in SearchServer::both().await {
+        for rules in [json!({"filter": {"term": {"mine": true}}}), json!({"search_routing": "a"})] {
+            let shelf = Shelf::bare(&server, 5).await;
+            shelf.describe(json!({"document": {"take_over": true}})).await;
+            let theirs = shelf.put_beside("theirs", rules.clone()).await;
+            let other = shelf.put_beside("other", json!({})).await;
+            let id = shelf.full(10).await;
+            let (code, message) = shelf.fail(id).await;
+            assert_eq!(code, "sink.alias_rules", "{message}");
+            let rule = rules.as_object().unwrap().keys().next().unwrap();
+            assert!(message.contains(rule) && message.contains(&theirs), "{message}");
+            assert_eq!(shelf.behind().await.len(), 2, "as it was");
+            // As the message says.
+            let (start, end) = (message.find("{\"actions\"").unwrap(), message.find("]}.").unwrap());
+            let actions: Value = serde_json::from_str(&message[start..end + 2]).unwrap();
+            assert_eq!(shelf.server().call("POST", "_aliases", actions).await.0, 200);
+            shelf.succeed(id).await;
+            shelf.assert_true().await;
+            shelf.is_untouched(&theirs).await;
+            shelf.is_untouched(&other).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_somebody_has_put_under_the_same_name_loses_that_with_consent_and_nothing_else() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::new(&server, 5).await;
+        let id = shelf.incremental(10).await;
+        shelf.succeed(id).await;
+        let ours = shelf.behind().await.remove(0);
+        let theirs = shelf.put_beside("theirs", json!({})).await;
+        let (code, message) = shelf.fail(id).await;
+        assert_eq!(code, "sink.name_taken", "{message}");
+        assert!(message.contains(&theirs) && message.contains("take_over"), "{message}");
+        let start = message.find("{\"actions\"").unwrap();
+        assert!(message[start..].contains("remove"), "{message}");
+        let compared = shelf.stage.request_reconcile(id, Level::Rows).await;
+        shelf.work_off("tester").await;
+        let compared = shelf.stage.store.reconcile(compared).await.unwrap().unwrap();
+        let told = compared.error.unwrap_or_default();
+        assert!(told.contains(&theirs), "{told}");
+        shelf.describe(json!({"document": {"take_over": true}})).await;
+        let run = shelf.stage.request_mode(id, Mode::Full).await;
+        shelf.work_off("tester").await;
+        let run = shelf.stage.run_record(run).await;
+        assert_eq!(run.status, RunStatus::Success, "{:?}", run.error);
+        shelf.assert_true().await;
+        assert_eq!(shelf.behind().await.len(), 1);
+        shelf.is_untouched(&theirs).await;
+        shelf.roll_back(id).await;
+        assert_eq!(shelf.behind().await, [ours], "what readers saw before is kept");
+        let later = shelf.put_beside("later", json!({})).await;
+        shelf.succeed(id).await;
+        shelf.assert_true().await;
+        shelf.is_untouched(&later).await;
+    }
+}
+
+#[tokio::test]
+async fn a_full_load_takes_the_name_from_an_index_that_was_put_beside_it_and_holds_its_limits() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::bare(&server, 20).await;
+        shelf.describe(json!({"document": {"take_over": true}})).await;
+        let id = shelf.full(10).await;
+        shelf.succeed(id).await;
+        let theirs = shelf.put_beside("theirs", json!({})).await;
+        shelf.stage.db.execute("delete from content.film where id > 2").await;
+        assert_eq!(shelf.fail(id).await.0, "sink.delete_limit");
+        shelf.stage.add_films(3, 20).await;
+        shelf.succeed(id).await;
+        shelf.succeed(id).await;
+        shelf.assert_true().await;
+        shelf.is_untouched(&theirs).await;
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_is_shared_by_fields_gets_its_name_with_consent() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::bare(&server, 5).await;
+        shelf.describe(json!({"document": {"partial": true, "take_over": true}})).await;
+        let theirs = shelf.put_beside("theirs", json!({})).await;
+        let id = shelf.incremental(10).await;
+        shelf.succeed(id).await;
+        shelf.assert_true().await;
+        let later = shelf.put_beside("later", json!({})).await;
+        shelf.succeed(id).await;
+        shelf.assert_true().await;
+        shelf.is_untouched(&theirs).await;
+        shelf.is_untouched(&later).await;
     }
 }

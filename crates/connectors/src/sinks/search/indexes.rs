@@ -66,6 +66,16 @@ impl Standing {
         }
     }
 
+    /// The one of several behind the name that the control document knows as what readers see: others have been put beside it.
+    pub(super) fn live_among_others(&self, known: Option<&String>) -> Option<&String> {
+        known.filter(|_| self.behind.len() > 1).and_then(|known| self.behind.get(known))
+    }
+
+    /// Indexes behind the name that are not Vitrina's.
+    pub(super) fn strangers<'a>(&'a self, names: &'a Names) -> impl Iterator<Item = &'a String> {
+        self.behind.iter().filter(|index| !names.is_vitrinas(index))
+    }
+
     /// Something that is not Vitrina's has the name.
     pub(super) fn is_foreign(&self, names: &Names) -> bool {
         self.concrete || (!self.behind.is_empty() && self.live(names).is_none())

@@ -243,7 +243,8 @@ impl SearchSink {
 
     pub(super) async fn refuse_foreign(&self) -> Result<()> {
         let standing = Standing::look(&self.client, &self.names).await?;
-        refuse_taken(&self.names, &standing, self.target.document.take_over)
+        refuse_taken(&self.names, &standing, self.target.document.take_over)?;
+        reader_aliases::refuse_rules_of_others(&self.client, &self.names, &standing).await
     }
 
     /// Counted, held against the limits, exchanged.
@@ -428,6 +429,7 @@ impl SearchSink {
         let standing = Standing::look(&fence.client, &fence.names).await?;
         // It may have come to be while the load went on.
         refuse_taken(&fence.names, &standing, take_over)?;
+        reader_aliases::refuse_rules_of_others(&client, &fence.names, &standing).await?;
         let mut actions: Vec<Value> = Vec::new();
         if standing.concrete {
             actions.push(json!({"remove_index": {"index": name}}));
@@ -451,7 +453,7 @@ impl SearchSink {
     pub(super) async fn finish_swap(&self, fence: &mut Fence, standing: &Standing) -> Result<()> {
         let control = fence.held.control.clone();
         let Some(next) = control.next.clone() else { return Ok(()) };
-        let happened = standing.live(&self.names) == Some(&next);
+        let happened = standing.behind.contains(&next);
         let settled = match happened {
             false => Control { next: None, ..control },
             true => {
@@ -548,14 +550,30 @@ fn require_all(load: Load, found: u64) -> Result<()> {
 
 /// What has the name and is not Vitrina's is replaced with consent only.
 pub(super) fn refuse_taken(names: &Names, standing: &Standing, consent: bool) -> Result<()> {
-    if !standing.is_foreign(names) || consent {
-        return Ok(());
+    match standing.is_foreign(names) && !consent {
+        true => Err(taken(names, standing)),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn taken(names: &Names, standing: &Standing) -> Error {
+    let (name, strangers) = (&names.index, standing.strangers(names).cloned().collect::<Vec<_>>());
+    if standing.behind.len() > 1 && !strangers.is_empty() && strangers.len() < standing.behind.len() {
+        let message = format!(
+            "alias {name} is on {} too, which Vitrina has not made: readers find those documents among its own",
+            strangers.join(", ")
+        );
+        let remove = |index: &String| json!({"remove": {"index": index, "alias": name}});
+        let actions = json!({"actions": strangers.iter().map(remove).collect::<Vec<_>>()});
+        return Error::fix("sink.name_taken", message).hint(format!(
+            "take the alias away from there, POST _aliases {actions}, or allow the next load to do so (document: {{take_over: true}}); the index itself stays as it is"
+        ));
     }
     let what = if standing.concrete { "an index" } else { "an alias" };
-    let message = format!("{what} named {} is there already, and not made by Vitrina", names.index);
-    Err(Error::fix("sink.name_taken", message).hint(
+    let message = format!("{what} named {name} is there already, and not made by Vitrina");
+    Error::fix("sink.name_taken", message).hint(
         "it was left as it is; write to another name, or allow the next load to replace it (document: {take_over: true})",
-    ))
+    )
 }
 
 /// The pass is dropped with this error.

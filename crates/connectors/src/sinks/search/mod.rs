@@ -214,7 +214,7 @@ impl Sink for SearchSink {
             standing = Standing::look(&self.client, &self.names).await?;
         }
         self.finish_swap(&mut fence, &standing).await?;
-        self.live = standing.live(&self.names).cloned();
+        self.live = self.seen_by_readers(&fence, &standing);
         self.heed_control(&fence, &standing);
         self.refuse_foreign_share(&standing)?;
         if self.moved && state.checkpoint.edited && !self.target.document.partial {

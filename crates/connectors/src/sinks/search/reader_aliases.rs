@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use vitrina_core::{Result, Target};
+use vitrina_core::{Error, Result, Target};
 
 use super::client::Client;
 use super::control::encoded;
@@ -14,6 +14,9 @@ use super::names::Names;
 
 /// What an alias says beside its name. That it takes writes is nothing of a reader's.
 const CARRIED: [&str; 4] = ["filter", "index_routing", "search_routing", "is_hidden"];
+
+/// Of these, what makes readers find less than there is.
+const HIDING: [&str; 3] = ["filter", "index_routing", "search_routing"];
 
 /// The aliases of an index, without those that are written through.
 #[derive(Debug, Default)]
@@ -73,7 +76,9 @@ pub(super) async fn moving(
     let sources: Vec<&String> = standing.behind.iter().chain(concrete).chain(gone).collect();
     let of_indexes = of_indexes(client, names, &sources).await?;
     let of_name = |index: &String| json!({"remove": {"index": index, "alias": names.index}});
-    let mut removed: Vec<Value> = standing.behind.iter().map(of_name).collect();
+    // One that goes takes its aliases with it: the server refuses to remove them as well.
+    let stays = standing.behind.iter().filter(|index| *index != to && !gone.contains(index));
+    let mut removed: Vec<Value> = stays.map(of_name).collect();
     let mut wanted: BTreeMap<String, Value> = BTreeMap::new();
     wanted.insert(names.index.clone(), json!({}));
     for (alias, rules) in &target.document.aliases {
@@ -106,6 +111,50 @@ pub(super) async fn moving(
         }
     }
     Ok(removed.into_iter().chain(wanted.into_iter().map(|alias| adding(to, alias))).collect())
+}
+
+/// A filter or a routing that somebody else has put on the name, for an index of their own. Laid over another one it hides
+/// documents that readers should find; left out it may show what it was there to hide. So nobody decides but a person.
+pub(super) async fn refuse_rules_of_others(
+    client: &Client,
+    names: &Names,
+    standing: &Standing,
+) -> Result<()> {
+    if standing.strangers(names).next().is_none() && standing.behind.len() < 2 {
+        return Ok(());
+    }
+    let of_indexes = of_indexes(client, names, &standing.behind.iter().collect::<Vec<_>>()).await?;
+    let mut own: Option<Value> = None;
+    for (index, of_index) in &of_indexes {
+        let rules = rules(of_index.aliases.get(&names.index));
+        let is_own = names.is_vitrinas(index);
+        let differs = is_own && own.as_ref().is_some_and(|before| *before != rules);
+        if differs || (!is_own && rules != json!({})) {
+            return Err(ruled(names, index, &rules));
+        }
+        if is_own {
+            own = Some(rules);
+        }
+    }
+    Ok(())
+}
+
+/// What an alias hides of an index.
+fn rules(told: Option<&Value>) -> Value {
+    let mut rules = told.cloned().unwrap_or_else(|| json!({}));
+    if let Some(rules) = rules.as_object_mut() {
+        rules.retain(|name, _| HIDING.contains(&name.as_str()));
+    }
+    rules
+}
+
+fn ruled(names: &Names, index: &str, rules: &Value) -> Error {
+    let name = &names.index;
+    let without = json!({"actions": [{"remove": {"index": index, "alias": name}}, {"add": {"index": index, "alias": name}}]});
+    Error::fix("sink.alias_rules", format!("alias {name} shows a part of index {index} only, by {rules}: it is not known which documents of a new index readers may see"))
+        .hint(format!(
+            "nothing was changed; if they may see all, take the rules off the name: POST _aliases {without}. Put a filter that is still needed on a further name (document.aliases), or on this one once it is Vitrina's: loads carry it over"
+        ))
 }
 
 /// The aliases that a new index has from the start, where nothing is exchanged for it.

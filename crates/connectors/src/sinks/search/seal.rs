@@ -40,6 +40,13 @@ impl SearchSink {
         Ok(state)
     }
 
+    /// The index of Vitrina's that readers see. Of one that several pipelines write to, one that is not alone is put back under the
+    /// name with the next write.
+    pub(super) fn seen_by_readers(&self, fence: &Fence, standing: &Standing) -> Option<String> {
+        let known = fence.held.control.live.as_ref().filter(|_| !self.target.document.partial);
+        standing.live(&self.names).or_else(|| standing.live_among_others(known)).cloned()
+    }
+
     /// Somebody has put another index of ours under the name: what the meta-store knows is of the one that was there. One
     /// that several pipelines write to always has the same name, and a hidden alias for each that has written to it.
     pub(super) fn heed_control(&mut self, fence: &Fence, standing: &Standing) {
@@ -47,17 +54,21 @@ impl SearchSink {
         let partial = self.target.document.partial;
         self.moved = self.live.as_ref().is_some_and(|live| match partial {
             true => !standing.doors.iter().any(|(_, index)| index == live),
-            false => known.as_ref() != Some(live),
+            // Others beside it are removed by a load, which reads everything.
+            false => known.as_ref() != Some(live) || standing.behind.len() > 1,
         });
         if self.moved && !partial && known.is_some() {
-            tracing::warn!(index = self.names.index, "the index was exchanged by somebody else");
+            tracing::warn!(
+                index = self.names.index,
+                "the index was exchanged by somebody else, or has others beside it under its name"
+            );
         }
     }
 
     /// Of an index that several pipelines write to, nothing tells whether it is there while something else has its name too:
-    /// its checkpoint counts until that is gone.
+    /// its checkpoint counts until that is gone. Nor is any other written to whose readers find something else beside it.
     pub(super) fn refuse_foreign_share(&self, standing: &Standing) -> Result<()> {
-        match self.target.document.partial {
+        match self.target.document.partial || standing.behind.len() > 1 {
             true => refuse_taken(&self.names, standing, self.target.document.take_over),
             false => Ok(()),
         }

@@ -5,13 +5,14 @@ use std::ops::Range;
 use arrow_array::RecordBatch;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 use vitrina_core::{Batch, Checkpoint, Commit, Counts, Error, LoadPath, Outcome, Reject, Result, RowChange};
 
 use super::bulk::{Bulk, Sent};
 use super::checksum::Checksum;
 use super::document::{Documents, id_of_row};
+use super::indexes::Standing;
 use super::operations::Operations;
 use super::versions::{self, Rival};
 use super::{SearchSink, control, indexes, load_settings, mapping, reader_aliases};
@@ -265,13 +266,30 @@ impl SearchSink {
         control::create_alone(&self.client, &physical, &body, known).await?;
         load_settings::remember_deletes(&self.client, &physical).await?;
         let wanted = physical.clone();
-        let actions = reader_aliases::first(&self.target, &self.names, &physical);
+        let actions = self.naming(&physical).await?;
         let fence = self.fence_mut()?;
-        fence.change(actions, |now| now.behind.contains(&wanted)).await?;
+        fence.change(actions, |now| now.behind.contains(&wanted) && now.behind.len() == 1).await?;
         let control = control::Control { live: Some(physical.clone()), ..fence.held.control.clone() };
         fence.replace(control).await?;
         self.live = Some(physical.clone());
         Ok(physical)
+    }
+}
+
+impl SearchSink {
+    /// What gives readers a new index by its name, which something else may have: then that may be replaced.
+    async fn naming(&self, physical: &str) -> Result<Vec<Value>> {
+        let standing = Standing::look(&self.client, &self.names).await?;
+        if !standing.is_foreign(&self.names) {
+            return Ok(reader_aliases::first(&self.target, &self.names, physical));
+        }
+        let mut actions = Vec::new();
+        if standing.concrete {
+            actions.push(json!({"remove_index": {"index": self.names.index}}));
+        }
+        let (client, target) = (&self.client, &self.target);
+        actions.extend(reader_aliases::moving(client, target, &self.names, &standing, physical, &[]).await?);
+        Ok(actions)
     }
 }
 

@@ -11,12 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
-use vitrina_core::{Error, Figures, Level, Result, SideFigures, TargetName};
+use uuid::Uuid;
+use vitrina_core::{Error, Figures, Level, PipelineId, Result, SideFigures, TargetName};
 
 use super::checksum::{self, BUCKETS, Checksum, bucket};
 use super::document::{Documents, id, id_of_row};
-use super::indexes::unread;
+use super::indexes::{Standing, unread};
+use super::load::taken;
 use super::made::Made;
+use super::names::Names;
 use super::versions::token;
 use super::{Client, index as index_name, indexes, key, mapping, numbers, require_key};
 use crate::arrow_text::texts;
@@ -71,6 +74,7 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
     let fields = Fields::new(schema.fields().iter().map(|field| field.name()), &order.target.document, &key);
     let returns = |column: &String| schema.field_with_name(column).is_ok();
     let name = index_name(name).to_owned();
+    refuse_several(&client, &name).await?;
     let made = Made::look(&client, &name).await?.unwrap_or_default();
     let by_checksum = order.level == Level::Hash
         && order.keys.is_none()
@@ -93,6 +97,13 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
         portion: Portion::default(),
         refused: AtomicU64::default(),
     }))
+}
+
+/// What readers find under a name that others have put indexes of theirs under is no longer one index.
+async fn refuse_several(client: &Client, name: &str) -> Result<()> {
+    let names = Names::new(name, PipelineId(Uuid::nil()));
+    let standing = Standing::look(client, &names).await?;
+    if standing.behind.len() > 1 { Err(taken(&names, &standing)) } else { Ok(()) }
 }
 
 /// Known before the rows, or seen in the first of them.
@@ -265,7 +276,7 @@ impl SearchPair<'_> {
     /// An index may come to be while it is compared.
     async fn look(&mut self) -> Result<()> {
         self.is_missing = !indexes::exists(&self.client, &self.name).await?;
-        Ok(())
+        refuse_several(&self.client, &self.name).await
     }
 
     fn index(&self) -> Index<'_> {
