@@ -16,6 +16,7 @@ use vitrina_guard::{address, connect, redacted};
 use crate::known_tables::KnownTables;
 use crate::parked::Parked;
 use crate::sinks::search;
+use crate::sources::postgres::asked_keys::UNREADABLE;
 
 #[derive(Debug, Clone)]
 pub struct Connection {
@@ -237,6 +238,11 @@ fn lost(end: End, connection: &str, reason: &str) -> Error {
         End::Sink => ("sink.connection_lost", "mart"),
     };
     Error::release(code, format!("the {side} connection {connection:?} is lost: {reason}"))
+}
+
+/// A value that the database could not read as one of its type, or compute with.
+pub(crate) fn is_data_exception(error: &Error) -> bool {
+    error.code == UNREADABLE || (error.code == "source.refused" && error.told().0.contains(" answers 22"))
 }
 
 /// What a Postgres error means for the run. The end and the connection's name tell source, mart and

@@ -56,7 +56,9 @@ impl OrderedColumn {
     /// A value as Postgres writes it, where that can be told without asking.
     pub(crate) fn canonical(&self, text: &str) -> Option<String> {
         match self.type_name.as_str() {
-            "int2" | "int4" | "int8" => text.trim().parse::<i64>().ok().map(|number| number.to_string()),
+            "int2" => text.trim().parse::<i16>().ok().map(|number| number.to_string()),
+            "int4" => text.trim().parse::<i32>().ok().map(|number| number.to_string()),
+            "int8" => text.trim().parse::<i64>().ok().map(|number| number.to_string()),
             "uuid" => text.parse::<uuid::Uuid>().ok().map(|id| id.to_string()),
             _ => None,
         }
@@ -67,6 +69,12 @@ impl OrderedColumn {
         let types =
             ["bool", "bytea", "date", "int2", "int4", "int8", "oid", "timestamp", "timestamptz", "uuid"];
         types.contains(&self.type_name.as_str())
+    }
+
+    /// Every text is one of its values, but for a NUL.
+    pub(crate) fn takes_any_text(&self, text: &str) -> bool {
+        matches!(self.type_name.as_str(), "text" | "varchar" | "bpchar" | "citext" | "name")
+            && !text.contains('\0')
     }
 
     /// Its values are arrays, of which Postgres has no array type: they cannot be written as one value.

@@ -34,6 +34,9 @@ impl Batch {
     }
 }
 
+/// The one column of a scope that names documents by their ids, whatever keys those were made of.
+pub const DOCUMENT_ID: &str = "_id";
+
 /// The change keys a batch answers for: what is in scope and not among the rows has vanished.
 #[derive(Debug, Clone)]
 pub enum Scope {

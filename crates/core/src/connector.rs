@@ -34,6 +34,8 @@ pub struct Destination {
     /// The database server it lives on, where it lives on one: a crash takes back what both had not written yet,
     /// and so what comes from there needs no waiting for its disk.
     pub server: Option<String>,
+    /// Its rows are documents, which have an id whatever key it was made of: a backfill may name one by its id.
+    pub takes_ids: bool,
 }
 
 /// Something to know of a pipeline before it runs.

@@ -23,7 +23,7 @@ mod target;
 mod words;
 
 pub use backfill::{Backfill, CursorRange};
-pub use batch::{Batch, Commit, Counts, Outcome, Reject, Scope, Timings, Written};
+pub use batch::{Batch, Commit, Counts, DOCUMENT_ID, Outcome, Reject, Scope, Timings, Written};
 pub use checkpoint::{Checkpoint, Code, Decision, Load, LoadPath, Position, Resumption};
 pub use connector::{Advice, Destination, Sink, Source, Transform};
 pub use deletes::{Deletes, RowChange, Share};

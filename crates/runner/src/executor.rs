@@ -259,6 +259,7 @@ impl Executor {
             python: self.settings.python.as_ref(),
             run_id: claim.run.to_string(),
             observes: false,
+            strict_keys: false,
         };
         let mut source = self.settings.sources.open(&order).await?;
         let schema = source.schema();

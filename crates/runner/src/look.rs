@@ -54,6 +54,7 @@ impl<'a> Look<'a> {
             python: view.python,
             run_id: String::new(),
             observes: true,
+            strict_keys: false,
         };
         let source = view.sources.open(&order).await?;
         let schema = match source.schema() {

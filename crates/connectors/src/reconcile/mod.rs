@@ -92,6 +92,7 @@ impl Order<'_> {
             python: self.python,
             run_id: self.id.to_string(),
             observes: true,
+            strict_keys: false,
         }
     }
 }

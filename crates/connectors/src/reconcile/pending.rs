@@ -144,7 +144,7 @@ impl<'a> Pending<'a> {
     async fn open(&self) -> Result<Box<dyn Source>> {
         let lease = self.order.lease();
         let mut source = self.order.sources.open(&self.order.source(&lease, Mode::Incremental, None)).await?;
-        source.begin(&Destination { key: self.key.clone(), server: None }).await?;
+        source.begin(&Destination { key: self.key.clone(), server: None, takes_ids: false }).await?;
         Ok(source)
     }
 }

@@ -7,7 +7,7 @@ use vitrina_core::{Backfill, Destination, Mode, Position, Result, Source, Transf
 
 use super::{Key, Order};
 use crate::rejects::without_null_keys;
-use crate::transforms;
+use crate::{sources, transforms};
 
 pub(crate) struct Stream {
     source: Box<dyn Source>,
@@ -23,7 +23,10 @@ pub(crate) struct Stream {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wanted<'a> {
     All,
+    /// One that is no value of its column's type has no row.
     Keys(&'a [Key]),
+    /// As a person has typed it: such a one is an error.
+    Typed(&'a Key),
 }
 
 impl Stream {
@@ -35,10 +38,13 @@ impl Stream {
     pub(crate) async fn open(order: &Order<'_>, key: &[String], wanted: Wanted<'_>) -> Result<Self> {
         let backfill = match wanted {
             Wanted::Keys(keys) => Some(Backfill::Keys(keys.iter().map(|key| json!(key)).collect())),
+            Wanted::Typed(key) => Some(Backfill::Keys(vec![json!(key)])),
             Wanted::All => None,
         };
         let lease = order.lease();
-        let mut source = order.sources.open(&order.source(&lease, Mode::Full, backfill.as_ref())).await?;
+        let strict_keys = matches!(wanted, Wanted::Typed(_));
+        let source = sources::Order { strict_keys, ..order.source(&lease, Mode::Full, backfill.as_ref()) };
+        let mut source = order.sources.open(&source).await?;
         let mut steps = transforms::open(&transforms::Order {
             pipeline: order.pipeline,
             python: order.python,
@@ -46,7 +52,7 @@ impl Stream {
             mode: Mode::Full.to_string(),
             done: 0,
         })?;
-        let destination = Destination { key: key.to_vec(), server: None };
+        let destination = Destination { key: key.to_vec(), server: None, takes_ids: false };
         source.begin(&destination).await?;
         steps.iter_mut().for_each(|step| step.begin(&destination));
         let (from, key) = (Position::start(), key.to_vec());

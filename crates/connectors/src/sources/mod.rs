@@ -36,6 +36,8 @@ pub struct Order<'a> {
     pub run_id: String,
     /// Nothing is committed to: the source is told nothing, and keeps no place for it.
     pub observes: bool,
+    /// A key of the backfill that is no value of its column's type is an error, and not a row that is not there.
+    pub strict_keys: bool,
 }
 
 /// A deleted pipeline, and where it has read.

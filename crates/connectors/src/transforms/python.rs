@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
-use vitrina_core::{Batch, Destination, Error, Result, Scope, Transform};
+use vitrina_core::{Batch, DOCUMENT_ID, Destination, Error, Result, Scope, Transform};
 use vitrina_python::{Context, Python, PythonTask, Session, TaskUse, Transformed};
 
 use crate::arrow_text::nullable_texts;
@@ -122,6 +122,10 @@ impl Answered {
     fn of(batch: &Batch) -> Result<Option<Self>> {
         let Scope::Keys(scope) = &batch.scope else { return Ok(None) };
         let columns: Vec<String> = scope.schema().fields().iter().map(|field| field.name().clone()).collect();
+        // Ids of documents are no keys of rows.
+        if columns == [DOCUMENT_ID] {
+            return Ok(None);
+        }
         let keys =
             (0..scope.num_rows()).map(|row| nullable_texts(scope, &columns, row)).collect::<Result<_>>()?;
         let answered = Self { columns, keys };

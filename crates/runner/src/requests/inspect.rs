@@ -64,7 +64,7 @@ async fn inspect(
     let (kind, definition) = (look.kind(), look.definition(&unknown));
     checks.extend(lacks_rights(kind, &definition).await?);
     let key = kind.key(&definition).await?;
-    look.source.begin(&Destination { key, server: None }).await?;
+    look.source.begin(&Destination { key, server: None, takes_ids: false }).await?;
     checks.extend(look.source.advise().await?.into_iter().map(Check::from));
     Ok(())
 }

@@ -66,7 +66,7 @@ impl Kind for Toy {
             open: Vec::new(),
             ledger: Arc::clone(&order.ledger),
         };
-        Ok(Opened { sink: Box::new(sink), destination: Destination { key, server: None } })
+        Ok(Opened { sink: Box::new(sink), destination: Destination { key, server: None, takes_ids: false } })
     }
 }
 

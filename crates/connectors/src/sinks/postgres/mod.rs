@@ -96,7 +96,7 @@ impl Kind for Postgres {
             sink.take_shape(schema, true).await?;
         }
         let server = Some(sink.session.server().await?);
-        let destination = Destination { key: sink.mart.key.clone(), server };
+        let destination = Destination { key: sink.mart.key.clone(), server, takes_ids: false };
         Ok(Opened { sink: Box::new(sink), destination })
     }
 

@@ -100,7 +100,7 @@ impl Kind for Search {
         if let Some(schema) = order.schema {
             sink.take_shape(schema)?;
         }
-        let destination = Destination { key: sink.key.clone(), server: None };
+        let destination = Destination { key: sink.key.clone(), server: None, takes_ids: true };
         Ok(Opened { sink: Box::new(sink), destination })
     }
 

@@ -1,6 +1,7 @@
 //! The Postgres source: checks and describes the query, then reads it whole in key order (full), page by
 //! page behind a cursor (incremental), or by keys or a range of the cursor (backfill), always in read-only transactions.
 
+pub(crate) mod asked_keys;
 mod backfill;
 pub mod changelog;
 mod cursor;
@@ -22,7 +23,8 @@ use vitrina_core::{
 };
 
 use super::{Kind, Left, Order};
-use backfill::KeyBackfill;
+use asked_keys::AskedKeys;
+use backfill::{KeyBackfill, KeyRules};
 use changelog::Changelog;
 use cursor::{Cursor, RangeBackfill};
 use load::{Baseline, Load};
@@ -47,7 +49,15 @@ impl Kind for Postgres {
             changelog_max_age: order.changelog_max_age,
             observes: order.observes,
         };
-        Ok(Box::new(PostgresSource { reader, pipeline, mode: order.mode, backfill, follows, feed: None }))
+        Ok(Box::new(PostgresSource {
+            reader,
+            pipeline,
+            mode: order.mode,
+            backfill,
+            strict_keys: order.strict_keys,
+            follows,
+            feed: None,
+        }))
     }
 
     async fn forget(&self, left: &Left<'_>) -> Result<()> {
@@ -69,6 +79,7 @@ struct PostgresSource {
     pipeline: Pipeline,
     mode: Mode,
     backfill: Option<Backfill>,
+    strict_keys: bool,
     follows: Follows,
     /// Chosen when the source begins.
     feed: Option<Feed>,
@@ -94,7 +105,7 @@ impl Source for PostgresSource {
         self.reader.take_key(key).await?;
         self.reader.take_server(destination.server.as_deref()).await?;
         let feed = match &self.backfill {
-            Some(backfill) => self.backfill(backfill, key).await?,
+            Some(backfill) => self.backfill(backfill, destination).await?,
             None => self.pass(key).await?,
         };
         self.reader.by_keys = !matches!(feed, Feed::Load(_));
@@ -134,12 +145,14 @@ impl Source for PostgresSource {
 }
 
 impl PostgresSource {
-    async fn backfill(&self, backfill: &Backfill, key: &[String]) -> Result<Feed> {
-        let (pipeline, reader) = (&self.pipeline, &self.reader);
+    async fn backfill(&self, backfill: &Backfill, destination: &Destination) -> Result<Feed> {
+        let (pipeline, reader, key) = (&self.pipeline, &self.reader, destination.key.as_slice());
         match backfill {
             Backfill::Keys(keys) => {
                 let recompute = Recompute::new(key, key, reader, pipeline)?;
-                Ok(Feed::Keys(KeyBackfill::new(key, keys, recompute)?))
+                let asked = AskedKeys::parse(keys, key, destination.takes_ids)?;
+                let rules = KeyRules { strict: self.strict_keys, keeps_keys: keeps_keys(pipeline, key) };
+                Ok(Feed::Keys(KeyBackfill::new(asked, &rules, recompute, reader).await?))
             }
             Backfill::Range(range) => {
                 let cursor = Cursor::of(pipeline, reader, key).await?.ok_or_else(no_cursor)?;
@@ -170,6 +183,12 @@ impl PostgresSource {
     async fn load(&self, key: &[String], baseline: Option<Box<dyn Baseline>>) -> Result<Feed> {
         Ok(Feed::Load(Box::new(Load::new(key, &self.pipeline, &self.reader, baseline).await?)))
     }
+}
+
+/// The rows of a key come under this key: Python functions may make other keys of it, unless changes are followed by it.
+pub(crate) fn keeps_keys(pipeline: &Pipeline, key: &[String]) -> bool {
+    pipeline.transforms().is_empty()
+        || (pipeline.mode == Mode::Incremental && pipeline.change_key_or(key) == key)
 }
 
 fn no_cursor() -> Error {

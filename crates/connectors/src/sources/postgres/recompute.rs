@@ -43,6 +43,8 @@ pub(super) struct Recompute {
     batch_size: usize,
     /// Of several rows of one key the last by the cursor counts: it comes last.
     newest_last: String,
+    /// Other ways to write a key, by the key as the source writes it: the scope has them beside it.
+    spelled: HashMap<Key, Vec<Key>>,
     /// A source sorts whole rows for that, and most queries return one a key: it is asked to once it has returned several.
     in_order: bool,
 }
@@ -85,12 +87,17 @@ impl Recompute {
         let (change_key, key) = (ordered.collect::<Result<_>>()?, key.to_vec());
         let batch_size = reader.batch_size;
         let step = (2 * batch_size).max(1000.min(10 * batch_size));
-        Ok(Self { change_key, key, step, batch_size, newest_last, in_order })
+        Ok(Self { change_key, key, step, batch_size, newest_last, in_order, spelled: HashMap::new() })
+    }
+
+    pub(super) fn columns(&self) -> &[OrderedColumn] {
+        &self.change_key
     }
 
     /// Keys as people write them, each once and as the source writes it. Where only the source can tell whether two are
     /// spellings of one key, what is read together stays one batch: its row comes back under one spelling, and alone in
-    /// its batch the other would stand for a row that is gone.
+    /// its batch the other would stand for a row that is gone. The target may have something under
+    /// each of them: the scope keeps them all.
     pub(super) fn take_spelled(&mut self, keys: Vec<Key>) -> VecDeque<Dirty> {
         let canonical = |key: &Key| {
             let part = |(column, text): (&OrderedColumn, &Option<String>)| match text {
@@ -102,6 +109,12 @@ impl Recompute {
         let written: Option<Vec<Key>> = keys.iter().map(canonical).collect();
         if written.is_none() {
             self.batch_size = self.step;
+        }
+        if let Some(written) = &written {
+            let other = written.iter().zip(&keys).filter(|(written, typed)| written != typed);
+            for (written, typed) in other {
+                self.spelled.entry(written.clone()).or_default().push(typed.clone());
+            }
         }
         let mut seen = HashSet::new();
         let mut keys = written.unwrap_or(keys);
@@ -235,7 +248,9 @@ impl Recompute {
         format!("({})", all.join(" and "))
     }
 
-    fn scope(&self, keys: &[Key]) -> Result<RecordBatch> {
+    pub(super) fn scope(&self, keys: &[Key]) -> Result<RecordBatch> {
+        let spelled = keys.iter().filter_map(|key| self.spelled.get(key)).flatten();
+        let keys: Vec<&Key> = keys.iter().chain(spelled).collect();
         let field = |column: &OrderedColumn| Field::new(&column.name, DataType::Utf8, true);
         let schema = Schema::new(self.change_key.iter().map(field).collect::<Vec<_>>());
         let column = |place: usize| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
-use vitrina_core::{DifferenceKind, Level};
+use vitrina_core::{DifferenceKind, Level, Verdict};
 
 use crate::stage::Stage;
 
@@ -253,4 +253,33 @@ async fn a_value_that_cannot_be_cast_costs_its_own_row_alone() {
     assert_eq!(compared.counts(), (0, 0, 3), "{:?}", compared.figures());
     let seven = compared.differences.iter().find(|found| found.key == json!(["7"])).unwrap();
     assert_eq!(seven.columns["n"].source.as_deref(), Some("seven"));
+}
+
+#[tokio::test]
+async fn a_row_whose_key_the_source_cannot_read_or_writes_otherwise_is_extra_and_a_repair_deletes_it() {
+    let stage = Stage::empty().await;
+    stage
+        .db
+        .execute(
+            "create schema content; create schema analytics;
+             create table content.thing (id int primary key, n int);
+             create table analytics.thing (id text primary key, n int);
+             insert into content.thing select n, n from generate_series(1, 20) n;
+             insert into analytics.thing select id::text, n from content.thing;
+             insert into analytics.thing values ('x5', 5), ('05', 5), ('99999999999', 1)",
+        )
+        .await;
+    let id = stage
+        .pipeline(json!({"name": "thing", "source_query": "select * from content.thing", "target_table": "analytics.thing",
+                         "delete_limit": 1.0}))
+        .await;
+    let compared = stage.reconcile(id, Level::Rows).await;
+    assert_eq!(compared.counts(), (0, 3, 0), "{:?}", compared.differences);
+    let keys: Vec<_> = compared.differences.iter().map(|found| found.key.clone()).collect();
+    let run = stage.request_keys(id, json!(keys)).await;
+    let proof = stage.store.request_proof(&compared.record, run, None).await.unwrap();
+    stage.work_off(stage.settings("tester")).await;
+    assert_eq!(stage.run_record(run).await.error, None);
+    assert_eq!(stage.compared(proof).await.verdict(), Verdict::Equal);
+    assert_eq!(stage.reconcile(id, Level::Rows).await.verdict(), Verdict::Equal);
 }
