@@ -16,6 +16,8 @@ use super::names::Names;
 const AT_ONCE: usize = 500;
 /// With the first call, which tells how large they are.
 const FIRST: usize = 16;
+/// Documents with a routing that one search answers.
+const ROUTED: usize = 1000;
 /// What an answer should come to.
 const ANSWER_BYTES: usize = 4 << 20;
 
@@ -98,6 +100,16 @@ pub(super) async fn listed(client: &Client, wanted: &str) -> Result<Vec<String>>
     Ok(found.into_keys().collect())
 }
 
+/// The index behind a name, whatever filter an alias has. Of an alias of several it stays the name.
+pub(super) async fn behind(client: &Client, name: &str) -> Result<Option<String>> {
+    let mut found = listed(client, name).await?;
+    Ok(match found.len() {
+        0 => None,
+        1 => found.pop(),
+        _ => Some(name.to_owned()),
+    })
+}
+
 /// By its exact name; gone already is as good.
 pub(super) async fn delete(client: &Client, index: &str) -> Result<()> {
     let reply = client.call(Method::DELETE, &encoded(index), None).await?;
@@ -162,6 +174,8 @@ pub(super) async fn refresh(client: &Client, index: &str) -> Result<()> {
 pub(super) struct Found<S> {
     #[serde(rename = "_id")]
     pub(super) id: String,
+    #[serde(rename = "_routing")]
+    pub(super) routing: Option<String>,
     #[serde(rename = "_version")]
     pub(super) version: Option<i64>,
     #[serde(rename = "_source")]
@@ -203,6 +217,66 @@ pub(super) async fn fields_of(
         there.extend(looked_for(client, &path, &json!({"docs": docs})).await?);
     }
     Ok(there)
+}
+
+/// Documents of these ids that lie on another shard than their id says, by a routing of their own: a search finds them,
+/// and who asks for the id does not. As they are now, of those that can be searched.
+pub(super) async fn misplaced<S: DeserializeOwned>(
+    client: &Client,
+    index: &str,
+    ids: &[String],
+) -> Result<Vec<Found<S>>> {
+    let routed = routed(client, index, ids).await?;
+    let of: BTreeSet<String> = routed.iter().map(|(id, _)| id.clone()).collect();
+    let of: Vec<String> = of.into_iter().collect();
+    let placed = of_ids::<IgnoredAny>(client, index, "?_source=false", &of).await?;
+    let placed: BTreeSet<(String, Option<String>)> =
+        placed.into_iter().map(|document| (document.id, document.routing)).collect();
+    let (path, mut there) = (format!("{}/_mget", encoded(index)), Vec::new());
+    for some in routed.chunks(FIRST) {
+        let docs: Vec<Value> =
+            some.iter().map(|(id, routing)| json!({"_id": id, "routing": routing})).collect();
+        there.extend(looked_for::<S>(client, &path, &json!({"docs": docs})).await?);
+    }
+    there.retain(|document| !placed.contains(&(document.id.clone(), document.routing.clone())));
+    Ok(there)
+}
+
+/// Those of these ids that documents with a routing have, with their routings.
+async fn routed(client: &Client, index: &str, ids: &[String]) -> Result<Vec<(String, String)>> {
+    #[derive(Deserialize)]
+    struct Page {
+        #[serde(rename = "_shards")]
+        shards: Shards,
+        hits: Hits,
+    }
+    #[derive(Deserialize)]
+    struct Hits {
+        hits: Vec<Hit>,
+    }
+    #[derive(Deserialize)]
+    struct Hit {
+        #[serde(rename = "_id")]
+        id: String,
+        #[serde(rename = "_routing")]
+        routing: Option<String>,
+    }
+    let (path, mut found) = (format!("{}/_search", encoded(index)), Vec::new());
+    let mut left: Vec<&[String]> = ids.chunks(AT_ONCE).collect();
+    while let Some(some) = left.pop() {
+        let of_ids = json!([{"ids": {"values": some}}, {"exists": {"field": "_routing"}}]);
+        let body = json!({"size": ROUTED, "_source": false, "query": {"bool": {"filter": of_ids}}});
+        let page: Page = client.get(Method::POST, &path, Some(&body)).await?;
+        page.shards.require_all()?;
+        // An id has no more documents than its index has shards.
+        if page.hits.hits.len() == ROUTED && some.len() > 1 {
+            let (first, second) = some.split_at(some.len() / 2);
+            left.extend([second, first]);
+            continue;
+        }
+        found.extend(page.hits.hits.into_iter().filter_map(|hit| Some((hit.id, hit.routing?))));
+    }
+    Ok(found)
 }
 
 async fn looked_for<S: DeserializeOwned>(client: &Client, path: &str, body: &Value) -> Result<Vec<Found<S>>> {

@@ -186,7 +186,7 @@ impl SearchSink {
         let spared: HashSet<&String> = ids.iter().chain(&refused).collect();
         gone.retain(|id| !spared.contains(id));
         let unloaded = gone.len() as u64;
-        let shipped = self.ship(route, self.deletes(gone, route.version)?, rows).await?;
+        let shipped = self.ship(route, self.deletes(gone.into(), route.version, outcome)?, rows).await?;
         outcome.counts.bytes += shipped.counts.bytes;
         Ok(unloaded)
     }

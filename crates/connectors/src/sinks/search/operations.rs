@@ -21,6 +21,16 @@ pub(super) struct Operation {
     pub(super) row: Option<usize>,
 }
 
+/// The line of an operation that says which document it is about.
+struct Line<'a> {
+    action: Action,
+    id: String,
+    version: Option<i64>,
+    /// Where the document lies, if not where its id says.
+    routing: Option<&'a str>,
+    row: Option<usize>,
+}
+
 /// What is to be done to documents, each of them once.
 #[derive(Debug, Default)]
 pub(super) struct Operations {
@@ -53,12 +63,36 @@ impl Operations {
         row: Option<usize>,
         document: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
     ) -> Result<(), Unwritable> {
-        self.add(Action::Index, id, Some(version), row, document)
+        self.add(Line { action: Action::Index, id, version: Some(version), routing: None, row }, document)
     }
 
     pub(super) fn delete(&mut self, id: String, version: i64) {
         let nothing = |_: &mut Vec<u8>| Ok(());
-        let _ = self.add(Action::Delete, id, Some(version), None, nothing);
+        let line = Line { action: Action::Delete, id, version: Some(version), routing: None, row: None };
+        let _ = self.add(line, nothing);
+    }
+
+    /// One that lies elsewhere than its id says. Its version is nobody's business: no document of Vitrina's has a routing.
+    pub(super) fn delete_routed(&mut self, id: String, routing: &str) {
+        let nothing = |_: &mut Vec<u8>| Ok(());
+        let line = Line { action: Action::Delete, id, version: None, routing: Some(routing), row: None };
+        let _ = self.add(line, nothing);
+    }
+
+    /// The same of some of its fields.
+    pub(super) fn update_routed(
+        &mut self,
+        id: String,
+        routing: &str,
+        fields: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
+    ) -> Result<(), Unwritable> {
+        let line = Line { action: Action::Update, id, version: None, routing: Some(routing), row: None };
+        self.add(line, |out| {
+            out.extend_from_slice(b"{\"doc\":");
+            fields(out)?;
+            out.extend_from_slice(b"}");
+            Ok(())
+        })
     }
 
     /// These fields of the document; `create` where it is not there yet.
@@ -69,7 +103,7 @@ impl Operations {
         create: bool,
         fields: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
     ) -> Result<(), Unwritable> {
-        self.add(Action::Update, id, None, row, |out| {
+        self.add(Line { action: Action::Update, id, version: None, routing: None, row }, |out| {
             out.extend_from_slice(b"{\"doc\":");
             fields(out)?;
             out.extend_from_slice(if create { b",\"doc_as_upsert\":true}" } else { b"}" });
@@ -79,12 +113,10 @@ impl Operations {
 
     fn add(
         &mut self,
-        action: Action,
-        id: String,
-        version: Option<i64>,
-        row: Option<usize>,
+        line: Line<'_>,
         document: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
     ) -> Result<(), Unwritable> {
+        let Line { action, id, version, routing, row } = line;
         let start = self.body.len();
         let name = match action {
             Action::Index => "index",
@@ -93,12 +125,18 @@ impl Operations {
         };
         drop(write!(self.body, "{{\"{name}\":{{\"_id\":"));
         drop(serde_json::to_writer(&mut self.body, &id));
+        if let Some(routing) = routing {
+            self.body.extend_from_slice(b",\"routing\":");
+            drop(serde_json::to_writer(&mut self.body, routing));
+        }
         match version {
             Some(version) => {
-                drop(writeln!(self.body, ",\"version\":{version},\"version_type\":\"external\"}}}}"));
+                drop(write!(self.body, ",\"version\":{version},\"version_type\":\"external\""));
             }
-            None => self.body.extend_from_slice(b",\"retry_on_conflict\":5}}\n"),
+            None if action == Action::Update => self.body.extend_from_slice(b",\"retry_on_conflict\":5"),
+            None => {}
         }
+        self.body.extend_from_slice(b"}}\n");
         if let Err(reason) = document(&mut self.body) {
             self.body.truncate(start);
             return Err(reason);
@@ -137,5 +175,8 @@ pub(super) mod tests {
         assert_eq!(lines.len(), 9);
         assert_eq!(lines[0], r#"{"index":{"_id":"0","version":5,"version_type":"external"}}"#);
         assert_eq!(lines[8], r#"{"delete":{"_id":"9","version":6,"version_type":"external"}}"#);
+        let mut routed = Operations::default();
+        routed.delete_routed("9".to_owned(), "d");
+        assert_eq!(routed.body, b"{\"delete\":{\"_id\":\"9\",\"routing\":\"d\"}}\n");
     }
 }

@@ -61,10 +61,10 @@ impl SearchSink {
         let live = self.require_live().await?;
         self.require_fields(&live).await?;
         let fitting = self.fitting(batch, &live, outcome).await?;
-        let batch: &Batch = &fitting;
+        let (asked, batch): (&Batch, &Batch) = (batch, &fitting);
         let (rows, ids) = self.distinct(batch, outcome)?;
         outcome.closed = self.refused.closed_by(batch, &self.key, outcome)?;
-        let gone = self.vanished(batch, commit, &live, &ids, outcome).await?;
+        let gone = self.vanished((asked, batch), commit, &live, &ids, outcome).await?;
         let checksum = self.carries_checksum(&live).await?;
         let version = versions::draw(commit.lease.token)?;
         let door = self.fence_mut()?.write_alias(&live).await?;
@@ -72,7 +72,7 @@ impl SearchSink {
         if !ids.is_empty() {
             self.send(&route, &rows, &ids, outcome).await?;
         }
-        let deletes = self.deletes(gone, route.version)?;
+        let deletes = self.deletes(gone, route.version, outcome)?;
         let shipped = self.ship(&route, deletes, &rows).await?;
         outcome.counts += shipped.counts;
         self.hold_rejects(commit, outcome).await?;

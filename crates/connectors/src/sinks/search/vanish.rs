@@ -7,7 +7,7 @@ use arrow_schema::Schema;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use vitrina_core::{Batch, Commit, Error, Outcome, Result, Scope};
+use vitrina_core::{Batch, Commit, DOCUMENT_ID, Error, Outcome, Result, Scope};
 use vitrina_pgcopy::Kind;
 
 use super::control::encoded;
@@ -17,6 +17,7 @@ use super::made::Made;
 use super::operations::Operations;
 use super::values::Cells;
 use super::{SearchSink, announce, indexes, mapping};
+use crate::arrow_text::texts;
 use crate::sinks::deletes;
 
 /// Keys that one search asks for.
@@ -25,37 +26,94 @@ const PAGE: usize = 5000;
 /// Searches that are begun before the server is given up.
 const SEARCHES: usize = 4;
 
+/// Documents to be deleted.
+#[derive(Debug, Default, Hash)]
+pub(super) struct Gone {
+    ids: Vec<String>,
+    /// With the routings under which they lie.
+    misplaced: Vec<(String, String)>,
+}
+
+impl From<Vec<String>> for Gone {
+    fn from(ids: Vec<String>) -> Self {
+        Self { ids, misplaced: Vec::new() }
+    }
+}
+
+impl Gone {
+    fn len(&self) -> usize {
+        self.ids.len() + self.misplaced.len()
+    }
+}
+
 impl SearchSink {
-    /// The documents that a batch answers for and does not bring.
+    /// The documents that a batch answers for and does not bring. `asked` is the batch as it came: whoever names a key
+    /// means the document under this very text, too.
     pub(super) async fn vanished(
         &mut self,
-        batch: &Batch,
+        (asked, batch): (&Batch, &Batch),
         commit: &Commit,
         live: &str,
         ids: &[String],
         outcome: &Outcome,
-    ) -> Result<Vec<String>> {
+    ) -> Result<Gone> {
         let Scope::Keys(scope) = &batch.scope else {
-            return Ok(Vec::new());
+            return Ok(Gone::default());
         };
         let refused = self.spared_ids(outcome);
         let spared: HashSet<&str> = ids.iter().chain(&refused).map(String::as_str).collect();
+        let names_keys = batch.to.is_none() && batch.backfilled_to.is_none();
         let mut gone = self.in_scope(scope, &batch.rows.schema(), live).await?;
+        if let (Scope::Keys(asked), true) = (&asked.scope, names_keys) {
+            gone.extend(self.in_scope(asked, &batch.rows.schema(), live).await?);
+        }
+        let named: Vec<String> = if names_keys { [&gone, ids].concat() } else { Vec::new() };
         gone.retain(|id| !spared.contains(id.as_str()));
         gone.sort_unstable();
         gone.dedup();
         if self.target.document.partial {
             gone = self.with_own_fields(live, &gone).await?;
         }
-        self.hold_delete_limit(commit, live, gone).await
+        let misplaced = self.misplaced(live, named).await?;
+        self.hold_delete_limit(commit, live, Gone { ids: gone, misplaced }).await
     }
 
-    /// What becomes of them.
-    pub(super) fn deletes(&self, gone: Vec<String>, version: i64) -> Result<Operations> {
+    /// Documents of these ids that are nobody's row, wherever a row's own document is: by routings that Vitrina does not use.
+    async fn misplaced(&self, live: &str, mut ids: Vec<String>) -> Result<Vec<(String, String)>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        indexes::refresh(&self.client, live).await?;
+        let mut found = indexes::misplaced::<Map<String, Value>>(&self.client, live, &ids).await?;
+        if self.target.document.partial {
+            let own = self.own_fields()?;
+            let holds = |fields: &Map<String, Value>| {
+                own.iter().any(|field| fields.get(field.as_str()).is_some_and(holds_something))
+            };
+            found.retain(|document| document.source.as_ref().is_some_and(holds));
+        }
+        let mut found: Vec<_> =
+            found.into_iter().filter_map(|document| Some((document.id, document.routing?))).collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// What becomes of them. A row that is refused keeps what it has.
+    pub(super) fn deletes(&self, gone: Gone, version: i64, outcome: &Outcome) -> Result<Operations> {
+        let Gone { ids, mut misplaced } = gone;
+        if !misplaced.is_empty() {
+            let refused: HashSet<String> = self.spared_ids(outcome).into_iter().collect();
+            misplaced.retain(|(id, _)| !refused.contains(id));
+        }
         let mut operations = Operations::default();
         match self.target.document.partial {
-            true => self.null_fields(gone, &mut operations)?,
-            false => gone.into_iter().for_each(|id| operations.delete(id, version)),
+            true => self.null_fields(ids, misplaced, &mut operations)?,
+            false => {
+                ids.into_iter().for_each(|id| operations.delete(id, version));
+                misplaced.into_iter().for_each(|(id, routing)| operations.delete_routed(id, &routing));
+            }
         }
         Ok(operations)
     }
@@ -71,6 +129,11 @@ impl SearchSink {
         let columns: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();
         let is_key =
             columns.len() == self.key.len() && self.key.iter().all(|column| columns.contains(&column));
+        if columns == [DOCUMENT_ID] && !is_key {
+            return (0..scope.num_rows())
+                .map(|row| Ok(texts(scope, &[DOCUMENT_ID.to_owned()], row)?.remove(0)))
+                .collect();
+        }
         if !is_key {
             return self.search_scope(scope, rows, live).await;
         }
@@ -177,13 +240,8 @@ impl SearchSink {
     }
 
     /// Answers what is to be deleted. Where that seems too much, only what is really there counts.
-    async fn hold_delete_limit(
-        &mut self,
-        commit: &Commit,
-        live: &str,
-        gone: Vec<String>,
-    ) -> Result<Vec<String>> {
-        if gone.is_empty() {
+    async fn hold_delete_limit(&mut self, commit: &Commit, live: &str, gone: Gone) -> Result<Gone> {
+        if gone.len() == 0 {
             return Ok(gone);
         }
         let before = match commit.from.deletes.rows_before.or(self.rows_before) {
@@ -204,11 +262,12 @@ impl SearchSink {
         let gone = match hold(gone.len()) {
             Ok(()) => gone,
             Err(_) => {
-                let there = indexes::versions(&self.client, live, &gone).await?;
-                if !there.is_empty() {
+                let there = indexes::versions(&self.client, live, &gone.ids).await?;
+                let there = Gone { ids: there.into_keys().collect(), ..gone };
+                if there.len() > 0 {
                     hold(there.len())?;
                 }
-                there.into_keys().collect()
+                there
             }
         };
         self.announce(commit, gone.len() as u64, digest, before).await?;
@@ -235,16 +294,24 @@ impl SearchSink {
     }
 
     /// The document is not this pipeline's alone: only its own fields go.
-    fn null_fields(&self, gone: Vec<String>, operations: &mut Operations) -> Result<()> {
+    fn null_fields(
+        &self,
+        gone: Vec<String>,
+        misplaced: Vec<(String, String)>,
+        operations: &mut Operations,
+    ) -> Result<()> {
         let own = self.own_fields()?;
         let nulls: Map<String, Value> = own.into_iter().map(|field| (field.clone(), Value::Null)).collect();
         let nulls = json!(nulls).to_string();
+        let write = |out: &mut Vec<u8>| {
+            out.extend_from_slice(nulls.as_bytes());
+            Ok(())
+        };
         for id in gone {
-            let write = |out: &mut Vec<u8>| {
-                out.extend_from_slice(nulls.as_bytes());
-                Ok(())
-            };
             let _ = operations.update(id, None, false, write);
+        }
+        for (id, routing) in misplaced {
+            let _ = operations.update_routed(id, &routing, write);
         }
         Ok(())
     }
