@@ -128,11 +128,11 @@ impl Store {
         cancelled.ok_or(Error::LeaseLost)
     }
 
-    /// All that it has found becomes visible at once. A count that finds nothing does not speak against rows that a closer
-    /// look has found to differ.
+    /// All that it has found becomes visible at once. A weaker look that finds nothing does not speak against rows that a
+    /// closer one has found to differ.
     pub async fn finish_reconcile(&self, taken: &TakenReconcile, findings: &Findings) -> Result<()> {
         let mut tx = self.pool.begin().await?;
-        let done = sqlx::query(
+        let sql = format!(
             "update etl.etl_reconciles c
                 set status = 'DONE', verdict = $3, figures = $4, owner = null, lease_until = null, progress = null,
                     finished_at = clock_timestamp(),
@@ -142,18 +142,17 @@ impl Store {
                         select from etl.etl_reconciles later join etl.etl_reconciles repaired on repaired.id = c.repair_of
                          where later.pipeline_id = c.pipeline_id and later.status = 'DONE' and later.whole
                            and later.repair_of is null and later.requested_at > repaired.requested_at))
-                        and not (level = 'count' and $3 <> 'differs' and coalesce((
-                        select last.level <> 'count' and last.verdict = 'differs' from etl.etl_reconciles last
-                         where last.pipeline_id = c.pipeline_id and last.status = 'DONE' and last.whole
-                         order by last.requested_at desc limit 1), false))
+                        and not ($3 <> 'differs' and {is_open})
               where id = $1 and owner = $2",
-        )
-        .bind(taken.id)
-        .bind(taken.owner.0)
-        .bind(findings.verdict.as_str())
-        .bind(json!(findings.figures))
-        .execute(&mut *tx)
-        .await?;
+            is_open = closer_finding_is_open(),
+        );
+        let done = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(taken.id)
+            .bind(taken.owner.0)
+            .bind(findings.verdict.as_str())
+            .bind(json!(findings.figures))
+            .execute(&mut *tx)
+            .await?;
         if done.rows_affected() == 0 {
             return Err(Error::LeaseLost);
         }
@@ -216,6 +215,33 @@ impl Store {
         .await?;
         Ok(())
     }
+}
+
+/// How closely a comparison of this level and these figures looks: at numbers, at what was written, at what is there.
+fn closeness(level: &str, figures: &str) -> String {
+    format!(
+        "case when {level} = 'count' then 0 when coalesce(({figures} -> 'as_written')::bool, false) then 1 else 2 end"
+    )
+}
+
+/// Is the verdict that is shown `differs`, and did the last closer look than `c` say so? What was loaded whole since is
+/// what was written: there a look at that is close enough.
+fn closer_finding_is_open() -> String {
+    let (own, closer) = (closeness("c.level", "$4::jsonb"), closeness("closer.level", "closer.figures"));
+    format!(
+        "coalesce((select shown.verdict = 'differs' from etl.etl_reconciles shown
+                    where shown.pipeline_id = c.pipeline_id and shown.status = 'DONE' and shown.whole
+                    order by shown.requested_at desc limit 1), false)
+         and coalesce((select closer.verdict = 'differs' and (c.level = 'count' or not exists (
+                            select from etl.etl_runs r
+                             where r.pipeline_id = c.pipeline_id and r.status = 'SUCCESS' and r.mode = 'full'
+                               and r.keys is null and r.backfill_range is null and not r.rollback
+                               and r.started_at > closer.finished_at))
+                         from etl.etl_reconciles closer
+                        where closer.pipeline_id = c.pipeline_id and closer.status = 'DONE' and closer.whole
+                          and {closer} > {own}
+                        order by closer.requested_at desc limit 1), false)"
+    )
 }
 
 enum Ended<'a> {
