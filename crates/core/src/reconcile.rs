@@ -96,6 +96,9 @@ pub struct Figures {
     pub capped: bool,
     /// Rows that were read one by one, beside the scan of either side.
     pub rows_read: u64,
+    /// The target was compared by what was written to it: what others have changed there since is not seen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub as_written: bool,
 }
 
 impl Figures {
@@ -111,9 +114,12 @@ impl Figures {
         }
     }
 
-    /// By the rows that were compared: those with an open reject are not among them.
+    /// By the rows that were compared: those with an open reject are not among them. Where no range differs, no row is on
+    /// its way that could account for a row more on one side.
     pub fn verdict(&self) -> Verdict {
+        let is_accounted_for = self.differing_ranges > 0 || self.source.rows == self.target.rows;
         match (self.differences() + self.refused, self.in_flight) {
+            (0, _) if !is_accounted_for => Verdict::Differs,
             (0, 0) => Verdict::Equal,
             (0, _) => Verdict::Stale,
             _ => Verdict::Differs,
@@ -186,5 +192,14 @@ mod tests {
         figures.count(DifferenceKind::Extra);
         assert_eq!(figures.verdict(), Verdict::Differs);
         assert_eq!(figures.differences(), 1);
+    }
+
+    #[test]
+    fn a_target_that_has_a_row_more_than_its_source_and_nothing_that_tells_which_is_not_equal() {
+        let mut figures = Figures::default();
+        (figures.source.rows, figures.target.rows) = (102, 103);
+        assert_eq!(figures.verdict(), Verdict::Differs);
+        figures.source.rows = 103;
+        assert_eq!(figures.verdict(), Verdict::Equal);
     }
 }

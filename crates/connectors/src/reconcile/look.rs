@@ -47,7 +47,7 @@ pub struct LookedColumn {
 pub async fn look(order: &Order<'_>, office: &dyn Office) -> Result<Looked> {
     let name = order.pipeline.target_name(order.allowed_targets)?;
     let mut pair = order.sinks.of(&name)?.pair(&name, order).await?;
-    let key = asked(order, pair.key())?;
+    let key = asked(order, pair.as_ref())?;
     let checkpoint = office.checkpoint().await?;
     let Seen { row, fits } = pair.row(&key).await?;
     let mark = match row.target {
@@ -79,11 +79,12 @@ pub async fn look(order: &Order<'_>, office: &dyn Office) -> Result<Looked> {
     })
 }
 
-fn asked(order: &Order<'_>, columns: &[String]) -> Result<Key> {
+fn asked(order: &Order<'_>, pair: &dyn Pair) -> Result<Key> {
+    let columns = pair.key();
     let key = order.keys.and_then(|keys| keys.first());
     let key = key.ok_or_else(|| Error::bug("row.key", "no key was asked for"))?;
     let key = key_of(key)?;
-    match key.len() == columns.len() {
+    match key.len() == columns.len() || (key.len() == 1 && pair.takes_ids()) {
         true => Ok(key),
         false => Err(Error::fix(
             "row.key",

@@ -12,7 +12,7 @@ mod pending;
 mod stream;
 mod suspects;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,8 +20,9 @@ use async_trait::async_trait;
 use serde_json::json;
 use uuid::Uuid;
 use vitrina_core::{
-    AllowedTargets, Backfill, Checkpoint, Error, Figures, Findings, Lease, LeaseToken, Level, Mode, Owner,
-    Pipeline, PipelineId, ReconcileProgress, ReconcileStage, Result, Target, Verdict,
+    AllowedTargets, Backfill, Checkpoint, Difference, DifferenceKind, Error, Figures, Findings, Lease,
+    LeaseToken, Level, Mode, Owner, Pipeline, PipelineId, ReconcileProgress, ReconcileStage, Result, Target,
+    Verdict,
 };
 
 use crate::{Connections, sinks, sources};
@@ -159,6 +160,7 @@ impl Comparison<'_> {
         }
         let mut checkpoint = self.office.checkpoint().await?;
         let mut suspects = self.look_again(pair, &mut figures).await?;
+        let nowhere = std::mem::take(&mut suspects.nowhere);
         self.note(ReconcileStage::Recheck, 0, suspects.len() as u64);
         let mut pending = self.pending(&checkpoint, pair, &suspects).await?;
         for _ in 0..ATTEMPTS {
@@ -174,13 +176,44 @@ impl Comparison<'_> {
         let pending = pending.ok_or_else(pruned)?;
         let suspects = suspects.without_pending(&pending, &mut figures);
         let now = self.look_once_more(pair, &suspects).await?;
-        let differences = suspects.differences(now, self.order.keep, &mut figures);
+        let mut differences = suspects.differences(now, self.order.keep, &mut figures);
+        if self.order.keys.is_none() && figures.verdict() != Verdict::Differs {
+            differences.extend(self.counted_again(pair, nowhere, &mut figures).await?);
+        }
         Ok(Findings { verdict: self.verdict(pair, &figures).await?, differences, figures })
     }
 
     /// Those with an open reject, and those that have none and would.
     fn rejected(&self, refused: u64) -> u64 {
         refused.max(self.order.refused.len() as u64)
+    }
+
+    /// What a scan has counted and nobody has when asked for it is gone meanwhile. Unless the next scan counts it again, and
+    /// more in the target than the source has: then it is there, wherever it is, and is nothing of the source's.
+    async fn counted_again(
+        &self,
+        pair: &mut dyn Pair,
+        nowhere: HashSet<Key>,
+        figures: &mut Figures,
+    ) -> Result<Vec<Difference>> {
+        if nowhere.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut counted = Figures::default();
+        pair.scan(&mut counted).await?;
+        if counted.target.rows <= counted.source.rows {
+            return Ok(Vec::new());
+        }
+        let mut again = Vec::new();
+        while let Some(found) = pair.differing().await? {
+            again.extend(found.keys.into_iter().filter(|key| nowhere.contains(key)));
+        }
+        let still = self.look_at(pair, &again).await?.nowhere;
+        figures.extra += still.len() as u64;
+        let kept = if self.order.level == Level::Rows { self.order.keep } else { 0 };
+        let extra =
+            |key: &Key| Difference { kind: DifferenceKind::Extra, key: json!(key), columns: BTreeMap::new() };
+        Ok(still.iter().take(kept).map(extra).collect())
     }
 
     /// Rows that were refused are counted apart; yet a target that lacks them is not equal.

@@ -97,6 +97,11 @@ pub trait Pair: Send + Sync {
     /// The compared columns, in the order of a row's values.
     fn columns(&self) -> &[String];
 
+    /// A key of one text, whatever columns the target's key has, is the id of a document.
+    fn takes_ids(&self) -> bool {
+        false
+    }
+
     /// Rows and extremes: of the target, then of the source.
     async fn count(&mut self) -> Result<(SideFigures, SideFigures)>;
 

@@ -1,6 +1,6 @@
 //! Rows that differ and may yet turn out to be on their way.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::json;
@@ -17,6 +17,8 @@ pub(super) struct Suspects {
     /// Where the columns lie that changes are named by.
     change_key: Vec<Place>,
     with_columns: bool,
+    /// Keys that were said to differ, and that neither side has when it is asked for them.
+    pub(super) nowhere: HashSet<Key>,
 }
 
 /// Of the key where it is one of its columns: documents need not hold those.
@@ -42,7 +44,8 @@ impl Suspects {
             of_key.or_else(|| of(pair.columns(), name).map(Place::Value))
         };
         let change_key = order.pipeline.change_key_or(pair.key()).iter().filter_map(place).collect();
-        Self { all: Vec::new(), change_key, with_columns: order.level == Level::Rows }
+        let with_columns = order.level == Level::Rows;
+        Self { all: Vec::new(), change_key, with_columns, nowhere: HashSet::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -55,6 +58,8 @@ impl Suspects {
 
     /// Those of the rows that differ.
     pub(super) fn take(&mut self, rows: Vec<Row>) {
+        let is_nowhere = |row: &&Row| row.source.is_none() && row.target.is_none();
+        self.nowhere.extend(rows.iter().filter(is_nowhere).map(|row| row.key.clone()));
         let suspects: Vec<Suspect> = rows.into_iter().filter_map(|row| self.suspect(row)).collect();
         self.all.extend(suspects);
     }
@@ -69,7 +74,8 @@ impl Suspects {
         };
         let change = |values: &Vec<Option<String>>| {
             let part = |place: &Place| match place {
-                Place::Key(place) => Some(row.key[*place].clone()),
+                // The id of a document that no key makes has no such part.
+                Place::Key(place) => row.key.get(*place).cloned(),
                 Place::Value(place) => values[*place].clone(),
             };
             self.change_key.iter().map(part).collect::<Vec<_>>()
@@ -82,6 +88,7 @@ impl Suspects {
 
     pub(super) fn extend(&mut self, more: Self) {
         self.all.extend(more.all);
+        self.nowhere.extend(more.nowhere);
     }
 
     /// Those that the next pass will read are counted and left out.
@@ -106,7 +113,7 @@ impl Suspects {
                 continue;
             };
             figures.count(suspect.kind);
-            match kept.len() < keep && self.with_columns {
+            match kept.len() < keep && self.with_columns && can_be_kept(&suspect.key) {
                 true => kept.push(Difference {
                     kind: suspect.kind,
                     key: json!(suspect.key),
@@ -166,6 +173,11 @@ fn hashed(values: Option<&Vec<Option<String>>>) -> u64 {
     let mut hasher = DefaultHasher::new();
     values.hash(&mut hasher);
     hasher.finish()
+}
+
+/// The meta-store has no text with a NUL in it, and the id of a document may have: another text would be another document.
+fn can_be_kept(key: &Key) -> bool {
+    !key.iter().any(|part| part.contains('\0'))
 }
 
 /// The meta-store has no text with a NUL in it, and a document may have.

@@ -34,6 +34,7 @@ mod rows;
 mod shared;
 mod shelf;
 mod storms;
+mod strangers;
 mod stress;
 mod templates;
 mod tested;

@@ -8,7 +8,7 @@ use crate::compared::Compared;
 use crate::shelf::Shelf;
 
 impl Shelf {
-    async fn reconcile(&self, id: PipelineId, level: Level) -> Compared {
+    pub(crate) async fn reconcile(&self, id: PipelineId, level: Level) -> Compared {
         self.stage.reconcile_with(self.settings("tester"), id, level).await
     }
 

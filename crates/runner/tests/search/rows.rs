@@ -8,7 +8,7 @@ use vitrina_testbed::SearchServer;
 use crate::shelf::Shelf;
 
 impl Shelf {
-    async fn row(&self, id: PipelineId, key: &str) -> Value {
+    pub(crate) async fn row(&self, id: PipelineId, key: &str) -> Value {
         let store = &self.stage.store;
         let pipeline = store.pipeline(&PipelineRef::Id(id)).await.unwrap().config;
         let target = store.target(&pipeline.effective_target().parse().unwrap()).await.unwrap();

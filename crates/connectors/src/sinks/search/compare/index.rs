@@ -86,6 +86,11 @@ struct Count {
 
 #[derive(Deserialize)]
 struct Aggregations {
+    placed: Placed,
+}
+
+#[derive(Deserialize)]
+struct Placed {
     buckets: Buckets,
 }
 
@@ -96,7 +101,7 @@ struct Buckets {
 
 #[derive(Deserialize)]
 struct Bucket {
-    key: usize,
+    key: i64,
     doc_count: u64,
     low: Part,
     high: Part,
@@ -105,6 +110,11 @@ struct Bucket {
 #[derive(Deserialize)]
 struct Part {
     value: f64,
+}
+
+/// Documents that were stored under a routing: Vitrina uses none.
+fn routed() -> Value {
+    json!({"exists": {"field": "_routing"}})
 }
 
 /// The checksum that a document carries.
@@ -165,23 +175,11 @@ impl Index<'_> {
         }
     }
 
-    /// Which of these ids more than one document has, or one that lies under another routing.
-    pub(super) async fn copies(&self, ids: &[String]) -> Result<HashMap<String, u64>> {
-        let (mut copies, path) = (HashMap::new(), format!("{}/_search", encoded(self.name)));
-        for some in ids.chunks(PAGE).filter(|_| !self.is_missing) {
-            let body = json!({"size": 2 * PAGE, "_source": false, "query": {"ids": {"values": some}}});
-            let page: Page = self.client.get(Method::POST, &path, Some(&body)).await?;
-            page.shards.require_all()?;
-            page.hits.hits.into_iter().for_each(|hit| *copies.entry(hit.id).or_default() += 1);
-        }
-        copies.retain(|_, documents| *documents > 1);
-        Ok(copies)
-    }
-
-    /// The checksums that documents of some buckets carry, and the documents that carry none.
+    /// The checksums that documents of some buckets carry, and with `strangers` the documents that `sums` has added to none.
     pub(super) async fn each_checksum(
         &self,
         buckets: &[u16],
+        strangers: bool,
         mut visit: impl FnMut(&str, Option<u64>),
     ) -> Result<()> {
         let mut visit = |seen: Visit<'_>| {
@@ -190,34 +188,41 @@ impl Index<'_> {
             }
         };
         let bucket = format!("{FIELD}.bucket");
-        let of_buckets = json!({"terms": {&bucket: buckets}});
-        let without = json!({"bool": {"must_not": {"exists": {"field": &bucket}}}});
+        let mut of = vec![json!({"terms": {&bucket: buckets}})];
+        if strangers {
+            of.push(json!({"bool": {"must_not": {"exists": {"field": &bucket}}}}));
+            of.push(json!({"range": {&bucket: {"lt": 0}}}));
+            of.push(json!({"range": {&bucket: {"gte": BUCKETS}}}));
+            of.push(routed());
+        }
         let body = json!({"size": PAGE, "sort": ["_doc"], "_source": [FIELD],
-                          "query": {"bool": {"should": [of_buckets, without], "minimum_should_match": 1}}});
+                          "query": {"bool": {"should": of, "minimum_should_match": 1}}});
         self.scroll(&body, false, &mut visit).await.map(drop)
     }
 
-    /// What all documents of a bucket come to, and how many documents carry no checksum.
+    /// What all documents of a bucket come to, and how many documents are in none: they carry no checksum, or lie where no
+    /// document of their id is looked for.
     pub(super) async fn sums(&self) -> Result<(Vec<Sum>, u64)> {
         let mut sums = vec![Sum::default(); usize::from(BUCKETS)];
         if self.is_missing {
             return Ok((sums, 0));
         }
         let of = |part: &str| json!({"sum": {"field": format!("{FIELD}.{part}")}});
-        let body = json!({"size": 0, "track_total_hits": true, "aggs": {"buckets": {
-            "terms": {"field": format!("{FIELD}.bucket"), "size": BUCKETS}, "aggs": {"low": of("low"), "high": of("high")}}}});
+        let buckets = json!({"terms": {"field": format!("{FIELD}.bucket"), "size": 2 * BUCKETS},
+                             "aggs": {"low": of("low"), "high": of("high")}});
+        let placed = json!({"filter": {"bool": {"must_not": routed()}}, "aggs": {"buckets": buckets}});
+        let body = json!({"size": 0, "track_total_hits": true, "aggs": {"placed": placed}});
         let path = format!("{}/_search", encoded(self.name));
         let answer: Summed = self.client.get(Method::POST, &path, Some(&body)).await?;
         answer.shards.require_all()?;
         let mut rows = 0;
-        for found in answer.aggregations.buckets.buckets {
+        for found in answer.aggregations.placed.buckets.buckets {
+            let place = usize::try_from(found.key).ok().and_then(|place| sums.get_mut(place));
+            let Some(place) = place else { continue };
             rows += found.doc_count;
             // Whole numbers below 2^53: a double holds them as they are.
-            let sum =
+            *place =
                 Sum { rows: found.doc_count, low: found.low.value as u64, high: found.high.value as u64 };
-            if let Some(place) = sums.get_mut(found.key) {
-                *place = sum;
-            }
         }
         Ok((sums, answer.hits.total.value.saturating_sub(rows)))
     }
@@ -276,5 +281,18 @@ impl Index<'_> {
         }
         let there = indexes::of_ids(self.client, self.name, "", ids).await?;
         Ok(there.into_iter().map(|document| (document.id, document.source.unwrap_or_default())).collect())
+    }
+
+    /// Those that lie elsewhere, by their ids, with their routings.
+    pub(super) async fn misplaced(&self, ids: &[String]) -> Result<HashMap<String, Vec<(String, Document)>>> {
+        let mut misplaced: HashMap<String, Vec<(String, Document)>> = HashMap::new();
+        if self.is_missing {
+            return Ok(misplaced);
+        }
+        for found in indexes::misplaced::<Document>(self.client, self.name, ids).await? {
+            let Some(routing) = found.routing else { continue };
+            misplaced.entry(found.id).or_default().push((routing, found.source.unwrap_or_default()));
+        }
+        Ok(misplaced)
     }
 }

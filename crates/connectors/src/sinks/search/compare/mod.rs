@@ -4,7 +4,7 @@
 mod form;
 mod index;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ use uuid::Uuid;
 use vitrina_core::{Error, Figures, Level, PipelineId, Result, SideFigures, TargetName};
 
 use super::checksum::{self, BUCKETS, Checksum, bucket};
-use super::document::{Documents, id, id_of_row};
+use super::document::{self, Documents, id, id_of_row};
 use super::indexes::{Standing, unread};
 use super::load::taken;
 use super::made::Made;
@@ -23,9 +23,12 @@ use super::names::Names;
 use super::versions::token;
 use super::{Client, index as index_name, indexes, key, mapping, numbers, require_key};
 use crate::arrow_text::texts;
+use crate::connection::is_data_exception;
 use crate::duplicates;
 use crate::reconcile::{Differing, Key, Mark, Order, Pair, Portion, Row, Seen, Stream, Wanted, no_key};
-use form::{Document, Fields, text, texts_of};
+use crate::sources::postgres::asked_keys::UNREADABLE;
+use crate::sources::postgres::keeps_keys;
+use form::{Cells, Document, Fields, text, texts_of};
 use index::{Index, Visit};
 
 /// Documents that are read one by one at a time.
@@ -34,7 +37,10 @@ const ROWS_AT_ONCE: u64 = 100_000;
 struct SearchPair<'a> {
     order: &'a Order<'a>,
     client: Arc<Client>,
+    /// What readers search.
     name: String,
+    /// The index behind that: a filter of an alias hides nothing here.
+    behind: String,
     /// Nothing has been written yet.
     is_missing: bool,
     key: Vec<String>,
@@ -49,6 +55,10 @@ struct SearchPair<'a> {
     short_numbers: bool,
     /// Buckets that differ and have not been read yet, with their rows.
     left: Vec<(u16, u64)>,
+    /// So many documents are in no bucket, and have not been read yet.
+    strangers: u64,
+    /// Their keys, once they have been read: other buckets may tell of the same.
+    known: HashSet<Key>,
     done: u64,
     portion: Portion,
     /// Rows of the source that make no document.
@@ -83,7 +93,8 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
     Ok(Box::new(SearchPair {
         by_checksum,
         short_numbers: made.short_numbers,
-        is_missing: !indexes::exists(&client, &name).await?,
+        is_missing: true,
+        behind: name.clone(),
         client,
         name,
         exact: [key.clone(), order.pipeline.change_key.clone()].concat(),
@@ -93,6 +104,8 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
         fields,
         order,
         left: Vec::new(),
+        strangers: 0,
+        known: HashSet::new(),
         done: 0,
         portion: Portion::default(),
         refused: AtomicU64::default(),
@@ -131,6 +144,10 @@ impl Pair for SearchPair<'_> {
         &self.names
     }
 
+    fn takes_ids(&self) -> bool {
+        true
+    }
+
     fn at_once(&self) -> usize {
         if Stream::takes_keys(self.order) { self.portion.rows() } else { usize::MAX }
     }
@@ -161,11 +178,12 @@ impl Pair for SearchPair<'_> {
             (target != source).then(|| (bucket, target.rows + source.rows))
         };
         self.left = (0..BUCKETS).filter_map(differing).collect();
-        // Documents that carry none were written by somebody else: where nothing else differs they are extra.
-        if strangers > 0 && self.left.is_empty() {
-            self.left.push((0, strangers));
-        }
-        (figures.ranges, figures.differing_ranges) = (BUCKETS.into(), self.left.len() as u64);
+        // Documents that are in no bucket are looked at as one more.
+        (self.strangers, self.done) = (strangers, 0);
+        self.known.clear();
+        figures.ranges = BUCKETS.into();
+        figures.differing_ranges = self.left.len() as u64 + u64::from(strangers > 0);
+        figures.as_written = self.by_checksum;
         Ok(())
     }
 
@@ -175,8 +193,11 @@ impl Pair for SearchPair<'_> {
 
     /// Both sides are read once more, and only these buckets are held.
     async fn differing(&mut self) -> Result<Option<Differing>> {
+        self.look().await?;
         let mut wanted = vec![false; usize::from(BUCKETS)];
-        let mut rows = 0;
+        let mut rows = std::mem::take(&mut self.strangers);
+        let strangers = rows > 0;
+        self.done += u64::from(strangers);
         while let Some((bucket, more)) =
             self.left.pop_if(|(_, more)| rows == 0 || rows + *more <= ROWS_AT_ONCE)
         {
@@ -187,8 +208,14 @@ impl Pair for SearchPair<'_> {
         if rows == 0 {
             return Ok(None);
         }
-        let (target, source) = tokio::try_join!(self.hash_index(&wanted), self.hash_source(&wanted))?;
-        Ok(Some(Differing { keys: self.differing_keys(&target, source)?, done: self.done, rows_read: rows }))
+        let (target, source) =
+            tokio::try_join!(self.hash_index(&wanted, strangers), self.hash_source(&wanted))?;
+        let mut keys = self.differing_keys(&target, source);
+        keys.retain(|key| !self.known.contains(key));
+        if strangers {
+            self.known.extend(keys.iter().cloned());
+        }
+        Ok(Some(Differing { keys, done: self.done, rows_read: rows }))
     }
 
     async fn rows(&mut self, keys: &[Key]) -> Result<Vec<Row>> {
@@ -204,17 +231,17 @@ impl Pair for SearchPair<'_> {
                 target.insert(key.clone(), document);
             }
         }
-        let copies = self.index().copies(&ids).await?;
+        let mut misplaced = self.index().misplaced(&ids).await?;
         let mut source = self.source_of(keys).await?;
         let mut row = |key: &Key| {
             let source = source.remove(key).and_then(|document| self.fields.values(document));
             let target = target.remove(key).and_then(|document| self.fields.values(document));
+            let elsewhere = id(key).ok().and_then(|id| misplaced.remove(&id)).unwrap_or_default();
+            let elsewhere = Elsewhere::of(elsewhere, &self.fields);
+            let (said, target) = (elsewhere.said(target.is_some()), target.or(elsewhere.first));
             let (source, mut target) = texts_of(source, target);
-            let several = id(key).ok().and_then(|id| copies.get(&id));
-            if let (Some(others), Some(documents)) =
-                (target.as_mut().and_then(|values| values.last_mut()), several)
-            {
-                *others = Some(format!("{documents} documents have this id, under different routings"));
+            if let Some(others) = target.as_mut().and_then(|values| values.last_mut()) {
+                *others = said.or(others.take());
             }
             Row { key: key.clone(), source, target }
         };
@@ -224,10 +251,16 @@ impl Pair for SearchPair<'_> {
     }
 
     async fn row(&mut self, key: &Key) -> Result<Seen> {
-        let read = self.as_read(key).await?;
+        let (read, can_be) = match self.as_read(key).await {
+            Err(error) if error.code == UNREADABLE => (None, false),
+            read => (read?, true),
+        };
         let known = read.as_ref().map_or(key, |(known, _)| known);
         let rows = self.rows(std::slice::from_ref(known)).await?;
         let mut row = rows.into_iter().next().ok_or_else(unread)?;
+        if !can_be && row.target.is_none() {
+            return Err(no_key(&self.key));
+        }
         let fits = read.is_none() || row.source.is_some();
         if let Some((_, values)) = read.filter(|_| !fits) {
             row.source = Some(values);
@@ -237,7 +270,7 @@ impl Pair for SearchPair<'_> {
 
     async fn mark(&mut self, key: &Key) -> Result<Option<Mark>> {
         let Ok(id) = id(key) else { return Ok(None) };
-        let versions = indexes::versions(&self.client, &self.name, std::slice::from_ref(&id)).await?;
+        let versions = indexes::versions(&self.client, &self.behind, std::slice::from_ref(&id)).await?;
         // Versions of documents that several pipelines share are the server's own.
         let token = versions.get(&id).copied().and_then(token);
         Ok(token.map(Mark::Token))
@@ -247,12 +280,14 @@ impl Pair for SearchPair<'_> {
 impl SearchPair<'_> {
     /// The row of a key at the source, under its key as the source writes it, also where no document can be made of it.
     async fn as_read(&self, key: &Key) -> Result<Option<(Key, Vec<Option<String>>)>> {
+        if key.len() != self.key.len() {
+            return Ok(None);
+        }
         let takes_keys = Stream::takes_keys(self.order);
-        let keys = [key.clone()];
-        let wanted = if takes_keys { Wanted::Keys(&keys) } else { Wanted::All };
+        let wanted = if takes_keys { Wanted::Typed(key) } else { Wanted::All };
         let mut stream = Stream::open(self.order, &self.key, wanted).await?;
         let mut found = None;
-        while let Some(rows) = stream.next().await.map_err(|error| self.about_key(error))? {
+        while let Some(rows) = stream.next().await? {
             let rows = self.fitting(rows)?;
             for row in 0..rows.num_rows() {
                 let known = texts(&rows, &self.key, row)?;
@@ -264,26 +299,19 @@ impl SearchPair<'_> {
         Ok(found)
     }
 
-    /// A source that cannot read the key speaks of the key.
-    fn about_key(&self, error: Error) -> Error {
-        const DATA_EXCEPTION: &str = " answers 22";
-        match error.code == "source.refused" && error.told().0.contains(DATA_EXCEPTION) {
-            true => no_key(&self.key),
-            false => error,
-        }
-    }
-
     /// An index may come to be while it is compared.
     async fn look(&mut self) -> Result<()> {
-        self.is_missing = !indexes::exists(&self.client, &self.name).await?;
+        let behind = indexes::behind(&self.client, &self.name).await?;
+        self.is_missing = behind.is_none();
+        self.behind = behind.unwrap_or_else(|| self.name.clone());
         refuse_several(&self.client, &self.name).await
     }
 
     fn index(&self) -> Index<'_> {
-        Index { client: &self.client, name: &self.name, is_missing: self.is_missing }
+        Index { client: &self.client, name: &self.behind, is_missing: self.is_missing }
     }
 
-    /// And how many documents carry no checksum.
+    /// And how many documents are in no bucket.
     async fn sum_index(&self) -> Result<(Sums, u64)> {
         if self.by_checksum {
             return self.index().sums().await;
@@ -310,11 +338,12 @@ impl SearchPair<'_> {
     }
 
     /// `None` for a document that carries no checksum, that lies under another routing, or that is one of several.
-    async fn hash_index(&self, wanted: &[bool]) -> Result<HashMap<String, Option<u64>>> {
+    async fn hash_index(&self, wanted: &[bool], strangers: bool) -> Result<HashMap<String, Option<u64>>> {
         let mut hashes = HashMap::new();
         if self.by_checksum {
             let buckets: Vec<u16> = (0..BUCKETS).filter(|bucket| wanted[usize::from(*bucket)]).collect();
-            self.index().each_checksum(&buckets, |id, hash| note(&mut hashes, id, hash)).await?;
+            let mut visit = |id: &str, hash| note(&mut hashes, id, hash);
+            self.index().each_checksum(&buckets, strangers, &mut visit).await?;
             return Ok(hashes);
         }
         self.index()
@@ -362,23 +391,38 @@ impl SearchPair<'_> {
         &self,
         target: &HashMap<String, Option<u64>>,
         mut source: HashMap<String, (Key, u64)>,
-    ) -> Result<Vec<Key>> {
+    ) -> Vec<Key> {
         let mut keys = Vec::new();
         for (id, hash) in target {
             match source.remove(id) {
                 Some((_, other)) if Some(other) == *hash => {}
                 Some((key, _)) => keys.push(key),
-                None => keys.push(key_of(id, self.key.len())?),
+                None => keys.push(key_of(id, self.key.len())),
             }
         }
         keys.extend(source.into_values().map(|(key, _)| key));
         keys.sort_unstable();
-        Ok(keys)
+        keys
     }
 
-    /// A source that cannot be asked for keys is read whole.
+    /// A source that cannot be asked for keys is read whole, and so is one that cannot read a key which a function may make.
     async fn source_of(&self, keys: &[Key]) -> Result<HashMap<Key, Document>> {
-        let wanted = if Stream::takes_keys(self.order) { Wanted::Keys(keys) } else { Wanted::All };
+        let keys: Vec<Key> = keys.iter().filter(|key| key.len() == self.key.len()).cloned().collect();
+        if keys.is_empty() {
+            return Ok(HashMap::new());
+        }
+        if !Stream::takes_keys(self.order) {
+            return self.source_among(&keys, Wanted::All).await;
+        }
+        match self.source_among(&keys, Wanted::Keys(&keys)).await {
+            Err(error) if is_data_exception(&error) && !keeps_keys(self.order.pipeline, &self.key) => {
+                self.source_among(&keys, Wanted::All).await
+            }
+            found => found,
+        }
+    }
+
+    async fn source_among(&self, keys: &[Key], wanted: Wanted<'_>) -> Result<HashMap<Key, Document>> {
         let mut found: HashMap<Key, Document> = HashMap::new();
         let asked: std::collections::HashSet<&Key> = keys.iter().collect();
         self.each_row(wanted, |key, _, bytes| {
@@ -521,10 +565,49 @@ fn note(hashes: &mut HashMap<String, Option<u64>>, id: &str, hash: Option<u64>) 
     hashes.entry(id.to_owned()).and_modify(|hash| *hash = None).or_insert(hash);
 }
 
-/// The key that an id was made of.
-fn key_of(id: &str, columns: usize) -> Result<Key> {
+/// Documents of an id that lie where nobody looks for it.
+struct Elsewhere {
+    /// The values of one of them.
+    first: Option<Cells>,
+    routing: String,
+    documents: usize,
+}
+
+impl Elsewhere {
+    /// Those that have anything of the pipeline's.
+    fn of(found: Vec<(String, Document)>, fields: &Fields) -> Self {
+        let mut elsewhere = Self { first: None, routing: String::new(), documents: 0 };
+        for (routing, document) in found {
+            let Some(values) = fields.values(document) else { continue };
+            elsewhere.documents += 1;
+            if elsewhere.first.is_none() {
+                (elsewhere.first, elsewhere.routing) = (Some(values), routing);
+            }
+        }
+        elsewhere
+    }
+
+    /// What is wrong with the id, in the place of fields that are not the pipeline's.
+    fn said(&self, is_placed: bool) -> Option<String> {
+        match self.documents + usize::from(is_placed) {
+            _ if self.documents == 0 => None,
+            1 => Some(format!("lies under the routing {:?}, where it is not found by its id", self.routing)),
+            documents => Some(format!("{documents} documents have this id, under different routings")),
+        }
+    }
+}
+
+/// The key that an id was made of; the id itself where no key of so many columns makes it.
+fn key_of(id: &str, columns: usize) -> Key {
+    match parts_of(id, columns) {
+        Some(key) if document::id(&key).is_ok_and(|made| made == id) => key,
+        _ => vec![id.to_owned()],
+    }
+}
+
+fn parts_of(id: &str, columns: usize) -> Option<Key> {
     if columns == 1 {
-        return Ok(vec![id.to_owned()]);
+        return None;
     }
     let mut parts = vec![String::new()];
     let mut characters = id.chars();
@@ -535,14 +618,7 @@ fn key_of(id: &str, columns: usize) -> Result<Key> {
             other => parts.last_mut().into_iter().for_each(|part| part.push(other)),
         }
     }
-    match parts.len() == columns {
-        true => Ok(parts),
-        false => Err(Error::fix(
-            "reconcile.id",
-            format!("a document has the id {id:?}, which no key of the pipeline makes"),
-        )
-        .hint("somebody else has written it: delete it, or load the index anew in mode full")),
-    }
+    (parts.len() == columns).then_some(parts)
 }
 
 #[cfg(test)]
@@ -553,8 +629,14 @@ mod tests {
     fn ids_lead_back_to_their_keys() {
         for key in [vec!["7:8"], vec!["a", "b"], vec!["a:b\\", "", "c"]] {
             let key: Key = key.into_iter().map(str::to_owned).collect();
-            assert_eq!(key_of(&id(&key).unwrap(), key.len()).unwrap(), key);
+            assert_eq!(key_of(&id(&key).unwrap(), key.len()), key);
         }
-        assert!(key_of("a:b", 3).is_err());
+    }
+
+    #[test]
+    fn an_id_that_no_key_makes_stands_for_itself() {
+        for (strange, columns) in [("a:b", 3), ("a", 2), ("\\a:b", 2), ("a:b\\", 2)] {
+            assert_eq!(key_of(strange, columns), [strange]);
+        }
     }
 }
