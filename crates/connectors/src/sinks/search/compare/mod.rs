@@ -411,11 +411,14 @@ impl SearchPair<'_> {
         if keys.is_empty() {
             return Ok(HashMap::new());
         }
-        if !Stream::takes_keys(self.order) {
+        // No statement can say a NUL, and a function may write one.
+        let keeps_keys = keeps_keys(self.order.pipeline, &self.key);
+        let is_unsayable = !keeps_keys && keys.iter().flatten().any(|part| part.contains('\0'));
+        if !Stream::takes_keys(self.order) || is_unsayable {
             return self.source_among(&keys, Wanted::All).await;
         }
         match self.source_among(&keys, Wanted::Keys(&keys)).await {
-            Err(error) if is_data_exception(&error) && !keeps_keys(self.order.pipeline, &self.key) => {
+            Err(error) if is_data_exception(&error) && !keeps_keys => {
                 self.source_among(&keys, Wanted::All).await
             }
             found => found,
