@@ -20,7 +20,7 @@ impl SearchSink {
         for _ in 0..CLAIMS {
             let found = index.read().await?;
             let claimed = match self.target.document.partial {
-                true => self.claim_share(&index, found, lease).await?,
+                true => Box::pin(self.claim_share(&index, found, lease)).await?,
                 false => self.claim_whole(&index, found, lease).await?,
             };
             if let Some(claimed) = claimed {

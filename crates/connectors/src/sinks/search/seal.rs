@@ -16,7 +16,7 @@ impl SearchSink {
     /// The fence as it stands; errs where someone else owns the index, or another copy of the meta-store has acquired it. And
     /// whom a person's decision lets this one take the place of.
     pub(super) async fn hold(&self, lease: &Lease) -> Result<(Fence, Option<Holder>)> {
-        let (controls, held) = self.claim(lease).await?;
+        let (controls, held) = Box::pin(self.claim(lease)).await?;
         if !self.is_ours(&held.control, lease) {
             return Err(contended());
         }

@@ -90,7 +90,7 @@ enum Feed {
     Load(Box<Load>),
     Cursor(Box<Cursor>),
     Changelog(Box<Changelog>),
-    Keys(KeyBackfill),
+    Keys(Box<KeyBackfill>),
     Range(Box<RangeBackfill>),
 }
 
@@ -152,7 +152,7 @@ impl PostgresSource {
                 let recompute = Recompute::new(key, key, reader, pipeline)?;
                 let asked = AskedKeys::parse(keys, key, destination.takes_ids)?;
                 let rules = KeyRules { strict: self.strict_keys, keeps_keys: keeps_keys(pipeline, key) };
-                Ok(Feed::Keys(KeyBackfill::new(asked, &rules, recompute, reader).await?))
+                Ok(Feed::Keys(Box::new(KeyBackfill::new(asked, &rules, recompute, reader).await?)))
             }
             Backfill::Range(range) => {
                 let cursor = Cursor::of(pipeline, reader, key).await?.ok_or_else(no_cursor)?;
