@@ -113,7 +113,7 @@ async fn what_no_statement_can_mend_is_told_as_a_run_would_tell_it() {
     let place = Place::with_films().await;
     place.db.execute("create table analytics.film (id int primary key, title int, rating float8, updated_at timestamptz)").await;
     let error = place.vitrina(&["mart", "films"]).refuses(4);
-    assert!(error.contains("values would be rounded in silence"), "{error}");
+    assert!(error.contains("values would be rounded or changed in silence"), "{error}");
     place.vitrina(&["mart", "no_such_pipeline"]).refuses(2);
     place.db.execute("update etl.etl_pipelines set source_query = 'select id from content.nothing'").await;
     let refused = place.vitrina(&["mart", "films", "--apply"]).output();

@@ -19,7 +19,7 @@ use crate::stage::{QUERY, Stage, until};
 #[case::a_type_that_would_be_rounded_in_silence(
     "select id + 0.5 as id, title from content.film",
     "sink.type_mismatch",
-    "rounded in silence"
+    "rounded or changed in silence"
 )]
 #[case::a_type_the_mart_cannot_take(
     "select id, title, modified as rating from content.film",

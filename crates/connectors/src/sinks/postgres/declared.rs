@@ -72,7 +72,7 @@ impl Declared {
         let spelled = query.is_text() && !folds_case(from);
         match (self.is_array, query.is_array) {
             _ if folds_case(name) => folds_case(from) && self.is_array == query.is_array,
-            (false, _) if ["text", "character varying"].contains(&name) => true,
+            (this, other) if ["text", "character varying"].contains(&name) => !this || other,
             (this, other) => name == from || (this == other && !spelled),
         }
     }
