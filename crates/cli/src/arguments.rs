@@ -83,7 +83,7 @@ pub(crate) enum Command {
     /// Stop a pipeline after the batch under way; resume goes on from there
     #[command(after_help = status::PAUSE_EXAMPLES)]
     Pause(status::Pipeline),
-    /// Continue a pipeline where it was paused, or where its load or backfill failed
+    /// Continue a pipeline where it was paused, or where its load failed
     Resume(resume::Args),
     /// End the active run, or set a paused or failed pipeline back to IDLE
     #[command(after_help = status::CANCEL_EXAMPLES)]

@@ -86,7 +86,8 @@ pub struct Figures {
     pub different: u64,
     /// Differ because they have changed at the source since the checkpoint: the next run writes them.
     pub in_flight: u64,
-    /// Rows with an open reject: counted apart, and a target that lacks one of them differs.
+    /// Rows with an open reject, or as many as this comparison has met that would have one: counted apart, and a target
+    /// that lacks one of them differs.
     pub rejected: u64,
     /// Rows that the comparison itself has met and that no row of a target can stand for: without a whole key, or with
     /// values that it cannot hold.

@@ -1,4 +1,5 @@
-//! `vitrina resume PIPELINE`: continues a pipeline where it was paused, or where its load or backfill failed.
+//! `vitrina resume PIPELINE`: continues a pipeline where it was paused, or where its load failed. A backfill that
+//! failed leaves the status as it was: `vitrina run --resume` continues it.
 
 use anyhow::Result;
 use vitrina_core::Status;
