@@ -6,11 +6,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use vitrina_core::AllowedTargets;
-use vitrina_guard::Reading;
+use vitrina_guard::{Reading, Secret};
 
 use crate::tls::TlsFiles;
 
@@ -34,7 +34,7 @@ pub struct ApiSettings {
 
 #[derive(Debug, Clone)]
 pub struct SourceConnection {
-    pub url: SecretString,
+    pub url: Secret,
     pub allowed_schemas: Vec<String>,
     /// What the planner may expect a query to cost, as for the runner.
     pub max_query_cost: Option<f64>,
@@ -61,7 +61,7 @@ impl Deref for Seat {
 }
 
 impl SourceConnection {
-    pub fn new(url: SecretString, allowed_schemas: Vec<String>) -> Self {
+    pub fn new(url: Secret, allowed_schemas: Vec<String>) -> Self {
         Self { url, allowed_schemas, max_query_cost: None, places: Arc::new(Semaphore::new(SESSIONS)) }
     }
 
@@ -69,6 +69,6 @@ impl SourceConnection {
     pub(crate) async fn read(&self, purpose: &str) -> Result<Seat, String> {
         let place = timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await;
         let _place = place.ok().and_then(Result::ok).ok_or("too many callers look at this source at once")?;
-        Ok(Seat { reading: Reading::open(self.url.expose_secret(), purpose).await?, _place })
+        Ok(Seat { reading: Reading::open(&self.url, purpose).await?, _place })
     }
 }

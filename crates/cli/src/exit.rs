@@ -108,7 +108,7 @@ fn of_cluster(error: &vitrina_cluster::Error) -> Exit {
 
 fn of_core(error: &vitrina_core::Error) -> Exit {
     match error.remedy {
-        Remedy::FixConfiguration | Remedy::Release => Exit::Refused,
+        Remedy::FixConfiguration | Remedy::Release | Remedy::AwaitLogin => Exit::Refused,
         _ => Exit::Failed,
     }
 }

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use vitrina_api::{ApiSettings, Server, SourceConnection};
 use vitrina_connectors::{Connection, Connections, sinks, sources};
+use vitrina_guard::Secret;
 use vitrina_python::Python;
 use vitrina_runner::{RunLog, Runner, RunnerSettings};
 use vitrina_store::Store;
@@ -26,6 +27,8 @@ const API_SESSIONS: u32 = 10;
 const RUNNER_SESSIONS: u32 = 4;
 /// For headers of calls and between two of them: whoever says nothing holds no connection for long.
 const API_PATIENCE: Duration = Duration::from_secs(10);
+/// How soon it is noticed that the meta-store refuses the login.
+const ASK_LOGIN: Duration = Duration::from_secs(5);
 /// A session that hangs must not keep the process.
 const CLOSING: Duration = Duration::from_secs(5);
 
@@ -35,6 +38,8 @@ enum Ended {
     Runner,
     /// What shows the runner's metrics.
     Listener,
+    /// What reads the meta-store's password again.
+    Login,
 }
 
 #[derive(Debug)]
@@ -51,10 +56,19 @@ impl Services {
         Self { running: JoinSet::new(), stores: Vec::new(), shutdown, run_log }
     }
 
+    async fn store(&mut self, settings: &Settings, application: &str, sessions: u32) -> Result<Store> {
+        let store = connect(settings, application, sessions).await?;
+        if let Some(url) = settings.database_url.clone() {
+            let url = settings.secret(url, |settings| settings.database_url.clone());
+            self.running.spawn(follow_login(store.clone(), url, self.shutdown.clone()));
+        }
+        self.stores.push(store.clone());
+        Ok(store)
+    }
+
     /// Answers where it listens.
     pub(crate) async fn start_api(&mut self, settings: &Settings) -> Result<SocketAddr> {
-        let store = connect(settings, "vitrina-api", API_SESSIONS).await?;
-        self.stores.push(store.clone());
+        let store = self.store(settings, "vitrina-api", API_SESSIONS).await?;
         let server = Server::bind(api(settings), store).await?;
         let address = server.local_addr();
         let shutdown = self.shutdown.clone();
@@ -71,9 +85,8 @@ impl Services {
         python: Option<Arc<Python>>,
     ) -> Result<()> {
         let concurrent = u32::try_from(settings.runner.max_concurrent.get()).unwrap_or(u32::MAX / 4);
-        let store =
-            connect(settings, "vitrina-runner", concurrent.saturating_mul(2) + RUNNER_SESSIONS).await?;
-        self.stores.push(store.clone());
+        let sessions = concurrent.saturating_mul(2) + RUNNER_SESSIONS;
+        let store = self.store(settings, "vitrina-runner", sessions).await?;
         store.check_schema().await?;
         let over = self.shutdown.child_token();
         self.show_metrics(settings.runner.metrics_listen, over.clone()).await?;
@@ -112,7 +125,7 @@ impl Services {
         while let Some(ended) = self.running.join_next().await {
             match ended?? {
                 _ if self.shutdown.is_cancelled() => return Ok(()),
-                Ended::Runner | Ended::Listener => {}
+                Ended::Runner | Ended::Listener | Ended::Login => {}
                 Ended::Api => {
                     return Err(Exit::Failed.fault("a service ended by itself\nhint: its log says why"));
                 }
@@ -161,8 +174,8 @@ pub(crate) fn sources(settings: &Settings) -> BTreeMap<String, SourceConnection>
         *name != "marts" && connection.url.expose_secret().starts_with("postgres")
     };
     let source = |(name, connection): (&String, &crate::config::Connection)| {
-        let crate::config::Connection { url, allowed_schemas, .. } = connection.clone();
-        let mut source = SourceConnection::new(url, allowed_schemas);
+        let url = url_of(settings, name, connection);
+        let mut source = SourceConnection::new(url, connection.allowed_schemas.clone());
         source.max_query_cost = settings.runner.max_query_cost;
         (name.clone(), source)
     };
@@ -208,10 +221,33 @@ fn runner(settings: &Settings) -> RunnerSettings {
 
 pub(crate) fn connections(settings: &Settings) -> Connections {
     let named = |(name, connection): (&String, &crate::config::Connection)| {
-        let crate::config::Connection { url, api_key, ca, allowed_schemas } = connection.clone();
+        let crate::config::Connection { api_key, ca, allowed_schemas, .. } = connection.clone();
+        let url = url_of(settings, name, connection);
+        let of = name.clone();
+        let find = move |settings: &Settings| settings.connections.get(&of)?.api_key.clone();
+        let api_key = api_key.map(|key| settings.secret(key, find));
         let mut connection = Connection::new(name, url, allowed_schemas).trusting(api_key, ca);
         connection.max_query_cost = settings.runner.max_query_cost;
         (name.clone(), connection)
     };
     Connections(settings.connections.iter().map(named).collect())
+}
+
+fn url_of(settings: &Settings, name: &str, connection: &crate::config::Connection) -> Secret {
+    let name = name.to_owned();
+    settings
+        .secret(connection.url.clone(), move |settings| Some(settings.connections.get(&name)?.url.clone()))
+}
+
+/// Sessions of the meta-store that are opened after its password was rotated need the new one.
+async fn follow_login(store: Store, url: Secret, shutdown: CancellationToken) -> Result<Ended> {
+    while shutdown.run_until_cancelled(tokio::time::sleep(ASK_LOGIN)).await.is_some() {
+        let login = url.get();
+        let refused = store.ping().await.is_err_and(|error| error.is_login_refused());
+        if refused && url.read_again(&login).await {
+            tracing::info!("the login of the meta-store was read again");
+            store.set_login(url.get().expose_secret())?;
+        }
+    }
+    Ok(Ended::Login)
 }

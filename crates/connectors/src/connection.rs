@@ -10,8 +10,8 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Row, Statement};
-use vitrina_core::{Error, LeaseToken, PipelineId, Result};
-use vitrina_guard::{address, connect, redacted};
+use vitrina_core::{Error, LeaseToken, PipelineId, Remedy, Result};
+use vitrina_guard::{Secret, address, connect, redacted};
 
 use crate::known_tables::KnownTables;
 use crate::parked::Parked;
@@ -21,13 +21,13 @@ use crate::sources::postgres::asked_keys::UNREADABLE;
 #[derive(Debug, Clone)]
 pub struct Connection {
     pub name: String,
-    pub url: SecretString,
+    pub url: Secret,
     /// Schemas that queries on this connection may read.
     pub allowed_schemas: Vec<String>,
     /// What the planner may expect a query to cost; unset, whatever it takes, as a full load is honestly expensive.
     pub max_query_cost: Option<f64>,
     /// For a search server: instead of a user and a password.
-    pub api_key: Option<SecretString>,
+    pub api_key: Option<Secret>,
     /// For a search server: a file with certificates to trust beside the system's.
     pub ca: Option<PathBuf>,
     pub(crate) search: Arc<OnceLock<Arc<search::Client>>>,
@@ -36,7 +36,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(name: impl Into<String>, url: SecretString, allowed_schemas: Vec<String>) -> Self {
+    pub fn new(name: impl Into<String>, url: Secret, allowed_schemas: Vec<String>) -> Self {
         Self {
             name: name.into(),
             url,
@@ -54,13 +54,21 @@ impl Connection {
 impl Connection {
     /// What a search server asks for, and who vouches for it.
     #[must_use]
-    pub fn trusting(self, api_key: Option<SecretString>, ca: Option<PathBuf>) -> Self {
+    pub fn trusting(self, api_key: Option<Secret>, ca: Option<PathBuf>) -> Self {
         Self { api_key, ca, ..self }
+    }
+
+    /// The same, without what is remembered of it.
+    pub(crate) fn afresh(&self) -> Self {
+        let new = Self::new(&self.name, self.url.clone(), self.allowed_schemas.clone());
+        let new = Self { max_query_cost: self.max_query_cost, ..new };
+        new.trusting(self.api_key.clone(), self.ca.clone())
     }
 
     /// Leads to a search server, and not to a Postgres.
     pub fn is_search(&self) -> bool {
-        let url = self.url.expose_secret();
+        let url = self.url.get();
+        let url = url.expose_secret();
         url.starts_with("http://") || url.starts_with("https://")
     }
 
@@ -87,12 +95,7 @@ impl Connections {
 
     /// The same, without what is remembered of them: for who wants to see them as they are now.
     pub fn afresh(&self) -> Self {
-        let new = |(name, known): (&String, &Connection)| {
-            let new = Connection::new(name, known.url.clone(), known.allowed_schemas.clone());
-            let new = Connection { max_query_cost: known.max_query_cost, ..new };
-            (name.clone(), new.trusting(known.api_key.clone(), known.ca.clone()))
-        };
-        Self(self.0.iter().map(new).collect())
+        Self(self.0.iter().map(|(name, known)| (name.clone(), known.afresh())).collect())
     }
 
     /// Tries every connection once; answers what each of them says, `None` for nothing wrong.
@@ -147,13 +150,31 @@ const PINNED: &str =
     set intervalstyle = postgres; set bytea_output = hex; set extra_float_digits = 1; set row_security = off;
     set standard_conforming_strings = on; set client_min_messages = warning; set lock_timeout = '30s';
     set idle_in_transaction_session_timeout = '10min'; set client_connection_check_interval = '5s'";
+/// What a mart says that somebody else has locked.
+pub(crate) const LOCKED: &str = "sink.locked";
 /// For the whole of it: name, address, TLS and login.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Session {
+    /// A login that was rotated is read again where it came from.
     pub(crate) async fn open(connection: &Connection, end: End, application_name: &str) -> Result<Self> {
+        let login = connection.url.get();
+        match Self::enter(connection, &login, end, application_name).await {
+            Err(error) if error.remedy == Remedy::AwaitLogin && connection.url.read_again(&login).await => {
+                Self::enter(connection, &connection.url.get(), end, application_name).await
+            }
+            entered => entered,
+        }
+    }
+
+    async fn enter(
+        connection: &Connection,
+        url: &SecretString,
+        end: End,
+        application_name: &str,
+    ) -> Result<Self> {
         let name = &connection.name;
-        let mut config = address(connection.url.expose_secret()).ok_or_else(|| bad_url(name))?;
+        let mut config = address(url.expose_secret()).ok_or_else(|| bad_url(name))?;
         config.application_name(application_name).connect_timeout(Duration::from_secs(10));
         // A peer that vanished without a word is noticed within a minute, not in two hours.
         config.keepalives_idle(Duration::from_secs(30)).keepalives_interval(Duration::from_secs(10));
@@ -253,9 +274,11 @@ pub(crate) fn classify(end: End, connection: &str, error: tokio_postgres::Error)
     let state = refusal.code().code().to_owned();
     let said = redacted(refusal).map(|said| format!(": {said}")).unwrap_or_default();
     let message = format!("the {side} {connection:?} answers {state}{said}");
-    let codes: [&'static str; 3] = match end {
-        End::Source => ["source.unavailable", "source.busy", "source.refused"],
-        End::Sink => ["sink.unavailable", "sink.busy", "sink.refused"],
+    let [unavailable, busy, locked, login_refused, refused] = match end {
+        End::Source => {
+            ["source.unavailable", "source.busy", "source.locked", "source.login_refused", "source.refused"]
+        }
+        End::Sink => ["sink.unavailable", "sink.busy", LOCKED, "sink.login_refused", "sink.refused"],
     };
     match state.as_str() {
         "VT001" => Error::lease_lost(),
@@ -263,17 +286,19 @@ pub(crate) fn classify(end: End, connection: &str, error: tokio_postgres::Error)
         "VT004" => Error::fix("rejects.limit", "too many rejects"),
         // Shutdown, crash recovery, a primary that became a standby, a full disk, too many connections: it will be back.
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "53100" | "53300" => {
-            Error::release(codes[0], message).caused_by(error)
+            Error::release(unavailable, message).caused_by(error)
         }
-        state if state.starts_with("08") => Error::release(codes[0], message).caused_by(error),
-        // Whoever changes a table of the source may need hours for it.
-        "55P03" if end == End::Source => Error::release("source.locked", message).caused_by(error),
-        // Serialization, deadlock, resources, locks, cancelled or timed out.
-        "55P03" => Error::retry(codes[1], message).caused_by(error),
+        state if state.starts_with("08") => Error::release(unavailable, message).caused_by(error),
+        // Whoever changes a table may need hours for it.
+        "55P03" => Error::release(locked, message).caused_by(error),
+        "28P01" | "28000" => Error::new(Remedy::AwaitLogin, login_refused, message)
+            .caused_by(error)
+            .hint("check user and password of its url, and pg_hba.conf of the server"),
+        // Serialization, deadlock, resources, cancelled or timed out.
         state if ["40", "53", "57"].iter().any(|class| state.starts_with(class)) => {
-            Error::retry(codes[1], message).caused_by(error)
+            Error::retry(busy, message).caused_by(error)
         }
-        _ => Error::fix(codes[2], message),
+        _ => Error::fix(refused, message),
     }
 }
 
@@ -296,7 +321,7 @@ mod tests {
 
     #[test]
     fn an_unknown_connection_is_told_with_the_known_ones() {
-        let url = SecretString::from("postgres://localhost/x");
+        let url = Secret::from("postgres://localhost/x");
         let known = Connection::new("cinema", url, vec![]);
         let connections = Connections(BTreeMap::from([("cinema".to_owned(), known)]));
         let error = connections.get("cinemas").unwrap_err();

@@ -16,3 +16,4 @@ pub mod transforms;
 
 pub use connection::{Connection, Connections};
 pub use tested::Tested;
+pub use vitrina_guard::Secret;

@@ -80,7 +80,7 @@ impl Seat {
             connection: connection.clone(),
             busy: AtomicBool::new(true),
         };
-        while let Some(session) = connection.parked.take(&connection.url) {
+        while let Some(session) = connection.parked.take(&connection.url.get()) {
             // Whatever the last one left open is over, and the server has not ended it meanwhile.
             let name = format!("rollback; set application_name = {}", literal(application_name));
             if matches!(timeout(PATIENCE, session.run(&name)).await, Ok(Ok(()))) {
@@ -112,7 +112,7 @@ impl Drop for Seat {
         let Some(session) = self.session.take() else { return };
         let fresh = session.since.elapsed() < OLDEST;
         if fresh && !self.busy.load(Ordering::Relaxed) && !session.client.is_closed() {
-            self.connection.parked.park(session, self.connection.url.clone());
+            self.connection.parked.park(session, self.connection.url.get());
         }
     }
 }

@@ -12,6 +12,9 @@ pub enum Remedy {
     Retry,
     /// A connection is gone: the pipeline is given back and waits for whoever can reach it.
     Release,
+    /// A login is refused. Where it has worked before, somebody may be about to rotate it: the pipeline is given back. Else a
+    /// person has to act.
+    AwaitLogin,
     /// The lease is lost: another runner owns the pipeline, this one writes nothing more.
     StandDown,
     /// Cannot pass until a person changes the configuration, the source or the target.

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use secrecy::{ExposeSecret, SecretString};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::config::Host;
 
-use crate::{address, connect};
+use crate::{Secret, address, connect};
 
 /// How long a source may take to let somebody in, or to say that it is there.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -22,9 +23,20 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// `purpose` names the session.
-    pub async fn open(url: &str, purpose: &str) -> Result<Self, String> {
-        timeout(PATIENCE, enter(url, purpose)).await.unwrap_or_else(|_| Err(TOO_SLOW.to_owned()))
+    /// `purpose` names the session. A login that was rotated is read again.
+    pub async fn open(url: &Secret, purpose: &str) -> Result<Self, String> {
+        let opened = async {
+            let login = url.get();
+            match enter(&login, purpose).await {
+                Err(Unopened::Refused(_)) if url.read_again(&login).await => enter(&url.get(), purpose).await,
+                entered => entered,
+            }
+        };
+        let opened = timeout(PATIENCE, opened).await.map_err(|_| TOO_SLOW)?;
+        opened.map_err(|unopened| match unopened {
+            Unopened::Refused(state) => format!("the source refuses the login (SQLSTATE {state})"),
+            Unopened::Unreachable(reason) => reason.to_owned(),
+        })
     }
 
     /// Does it answer?
@@ -34,16 +46,25 @@ impl Reading {
     }
 }
 
-async fn enter(url: &str, purpose: &str) -> Result<Reading, String> {
-    let mut config = address(url).ok_or("the url of the source is no Postgres URL")?;
+/// Why nobody was let in.
+enum Unopened {
+    /// By the server, with this state.
+    Refused(String),
+    Unreachable(&'static str),
+}
+
+async fn enter(url: &SecretString, purpose: &str) -> Result<Reading, Unopened> {
+    let no_url = Unopened::Unreachable("the url of the source is no Postgres URL");
+    let mut config = address(url.expose_secret()).ok_or(no_url)?;
     config.application_name(format!("vitrina/{purpose}")).connect_timeout(PATIENCE);
     let (client, driver) = connect(&mut config).await.map_err(|error| match error.code() {
-        Some(state) => format!("the source refuses the login (SQLSTATE {})", state.code()),
-        None => "the source cannot be reached".to_owned(),
+        Some(state) => Unopened::Refused(state.code().to_owned()),
+        None => Unopened::Unreachable("the source cannot be reached"),
     })?;
     let mut session = JoinSet::new();
     session.spawn(async move { drop(driver.await) });
-    client.batch_execute("set default_transaction_read_only = on").await.map_err(|_| LOST)?;
+    let read_only = client.batch_execute("set default_transaction_read_only = on").await;
+    read_only.map_err(|_| Unopened::Unreachable(LOST))?;
     Ok(Reading { client, _driver: session })
 }
 

@@ -23,7 +23,7 @@ async fn a_login_is_told_the_tables_and_columns_that_it_may_read_and_no_others()
              grant select (id) on content.genre to {role}"
         ))
         .await;
-    let session = Reading::open(&database.url_as(role, "seer"), "test").await.unwrap();
+    let session = Reading::open(&database.url_as(role, "seer").into(), "test").await.unwrap();
     let seen = visible(&session.client, &["content".to_owned()]).await.unwrap();
     let names: Vec<&str> = seen.tables.iter().map(|table| table.name.as_str()).collect();
     assert_eq!((names, seen.has_more), (vec!["event", "film", "genre", "titles"], false));

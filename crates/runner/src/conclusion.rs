@@ -12,6 +12,9 @@ use crate::executor::{End, is_condemned};
 use crate::manager::UNANSWERED;
 use crate::{RunLog, counters};
 
+const FIRST_RELEASE: Duration = Duration::from_secs(1);
+/// Servers lock accounts that are refused too often.
+const FIRST_LOGIN: Duration = Duration::from_secs(60);
 const LONGEST_RELEASE: Duration = Duration::from_secs(300);
 /// How soon a meta-store that was away is asked again.
 const TELL_AGAIN: Duration = Duration::from_millis(300);
@@ -86,15 +89,22 @@ impl Conclusion<'_> {
         let (lease, text) = (&self.claim.lease, error.to_string());
         match error.remedy {
             Remedy::StandDown => Ok(None),
-            Remedy::Release => {
-                let releases = self.store.releases(lease.pipeline).await?;
-                let wait = jittered(LONGEST_RELEASE.min(Duration::from_secs(1 << releases.min(9))));
-                self.store.release(lease, error.code, &text, wait).await.map(Some)
+            Remedy::Release => self.release(error, &text, FIRST_RELEASE).await,
+            Remedy::AwaitLogin if self.store.has_worked(lease.pipeline).await? => {
+                self.release(error, &text, FIRST_LOGIN).await
             }
-            Remedy::Retry | Remedy::FixConfiguration | Remedy::ReportBug => {
+            Remedy::AwaitLogin | Remedy::Retry | Remedy::FixConfiguration | Remedy::ReportBug => {
                 self.store.fail(lease, error.code, &text, is_condemned(error)).await.map(Some)
             }
         }
+    }
+
+    /// Every time in a row it waits twice as long.
+    async fn release(&self, error: &Error, text: &str, first: Duration) -> Told {
+        let lease = &self.claim.lease;
+        let releases = self.store.releases(lease.pipeline).await?;
+        let wait = jittered(LONGEST_RELEASE.min(first * (1 << releases.min(9))));
+        self.store.release(lease, error.code, text, wait).await.map(Some)
     }
 }
 

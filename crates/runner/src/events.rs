@@ -96,6 +96,9 @@ pub(crate) fn run_broke_off(error: &Error, figures: &Figures) {
         Remedy::Release => {
             tracing::warn!(error_code, %error, rows_read, rows_written, run_ms, "the pipeline is given back");
         }
+        Remedy::AwaitLogin => {
+            tracing::warn!(error_code, %error, rows_read, rows_written, run_ms, "the login is refused");
+        }
         Remedy::Retry | Remedy::FixConfiguration | Remedy::ReportBug => {
             tracing::error!(error_code, %error, rows_read, rows_written, run_ms, "the run failed");
         }

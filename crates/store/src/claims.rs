@@ -229,6 +229,13 @@ impl Store {
             .await?;
         Ok(releases.unsigned_abs())
     }
+
+    /// It has reached both ends of its data once. Runs are forgotten after a while, what they came to is not.
+    pub async fn has_worked(&self, pipeline: PipelineId) -> Result<bool> {
+        let sql = "select exists (select from etl.etl_state where pipeline_id = $1 and as_of is not null)
+                       or exists (select from etl.etl_runs where pipeline_id = $1 and status = 'SUCCESS')";
+        Ok(sqlx::query_scalar(sql).bind(pipeline.0).fetch_one(&self.pool).await?)
+    }
 }
 
 fn read_claim(row: &PgRow, lease: Lease, lease_length: Duration) -> Result<Claim> {

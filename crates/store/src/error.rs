@@ -102,6 +102,11 @@ impl Error {
         }
     }
 
+    pub fn is_login_refused(&self) -> bool {
+        let Self::Database(sqlx::Error::Database(refusal)) = self else { return false };
+        refusal.code().is_some_and(|code| ["28P01", "28000"].contains(&&*code))
+    }
+
     /// Someone else held a row for too long, or waited for ours: asking again soon may succeed.
     pub fn is_busy(&self) -> bool {
         let Self::Database(sqlx::Error::Database(refusal)) = self else { return false };
@@ -139,7 +144,7 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-const LATER: [&str; 5] = ["53300", "3D000", "55000", "53100", "25006"];
+const LATER: [&str; 7] = ["53300", "3D000", "55000", "53100", "25006", "28P01", "28000"];
 
 fn is_connection(error: &sqlx::Error) -> bool {
     match error {
@@ -148,7 +153,7 @@ fn is_connection(error: &sqlx::Error) -> bool {
         }
         // 08: connection exception; 57P: shutdown, crash, cannot connect now; 53300: too many connections;
         // 3D000, 55000: the database is not there, or takes no connections, as while it is restored; 53100: its disk
-        // is full; 25006: it is a standby by now.
+        // is full; 25006: it is a standby by now; 28P01, 28000: the login, which may be rotated, is refused.
         sqlx::Error::Database(refusal) => refusal
             .code()
             .is_some_and(|code| code.starts_with("08") || code.starts_with("57P") || LATER.contains(&&*code)),

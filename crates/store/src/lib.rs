@@ -72,6 +72,15 @@ const LOCK_TIMEOUT: &str = "set local lock_timeout = '5s'";
 /// How long to wait for a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+fn settled(options: PgConnectOptions, application: &str) -> PgConnectOptions {
+    // A process that is stopped inside a transaction must not keep a pipeline from being taken over.
+    options.application_name(application).options([
+        ("search_path", "pg_catalog"),
+        ("TimeZone", "UTC"),
+        ("idle_in_transaction_session_timeout", "5s"),
+    ])
+}
+
 /// For how long a session is taken to be there without asking.
 const TRUSTED: Duration = Duration::from_secs(1);
 
@@ -79,14 +88,7 @@ impl Store {
     /// Connects, or says in one error why that is impossible. `application` names the sessions.
     pub async fn connect(url: &str, application: &str, max_connections: u32) -> Result<Self> {
         let options: PgConnectOptions = url.parse().map_err(|_| Error::BadUrl)?;
-        let options = options
-            .application_name(application)
-            // A process that is stopped inside a transaction must not keep a pipeline from being taken over.
-            .options([
-                ("search_path", "pg_catalog"),
-                ("TimeZone", "UTC"),
-                ("idle_in_transaction_session_timeout", "5s"),
-            ]);
+        let options = settled(options, application);
         // Once and without the pool, which would ask a closed port again and again until its time is over.
         let first = tokio::time::timeout(PATIENCE, PgConnection::connect_with(&options)).await;
         let first = first.unwrap_or(Err(sqlx::Error::PoolTimedOut));
@@ -106,6 +108,15 @@ impl Store {
             })
             .connect_lazy_with(options);
         Ok(Self { pool })
+    }
+
+    /// For sessions that are opened from now on.
+    pub fn set_login(&self, url: &str) -> Result<()> {
+        let new: PgConnectOptions = url.parse().map_err(|_| Error::BadUrl)?;
+        let known = self.pool.connect_options();
+        let application = known.get_application_name().unwrap_or_default();
+        self.pool.set_connect_options(settled(new, application));
+        Ok(())
     }
 
     /// Asks the database for an answer: what `/health` reports is never assumed.

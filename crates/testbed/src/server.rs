@@ -67,7 +67,7 @@ impl Server {
             let pid = cluster.postmaster().expect("the server runs");
             kill(Pid::from_raw(pid), Signal::SIGQUIT).expect("the server can be told to quit");
             while kill(Pid::from_raw(pid), None).is_ok() {
-                std::thread::yield_now();
+                std::thread::sleep(std::time::Duration::from_millis(5));
             }
             let options = Options { port: Some(cluster.port()), ..Options::new(cluster.directory()) };
             Cluster::start(&options).unwrap_or_else(|error| panic!("{error}"));

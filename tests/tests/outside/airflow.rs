@@ -238,7 +238,7 @@ impl Stand {
                      and database = (select oid from pg_database where datname = current_database()))";
         let blocked = async {
             while !self.database.value::<bool>(waits).await {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
         };
         tokio::time::timeout(std::time::Duration::from_secs(60), blocked)

@@ -31,7 +31,7 @@ fn shown(app: &App, name: &str, runners: &[RunnerRecord]) -> Connection {
     };
     Connection {
         name: name.to_owned(),
-        address: own.and_then(|own| vitrina_guard::shown_address(own.url.expose_secret())),
+        address: own.and_then(|own| vitrina_guard::shown_address(own.url.get().expose_secret())),
         allowed_schemas: own.map(|connection| connection.allowed_schemas.clone()),
         runners: serving.map(finding).collect(),
     }

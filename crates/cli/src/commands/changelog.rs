@@ -158,9 +158,9 @@ fn report(tables: &[LoggedTable], consumers: &[Consumer]) -> String {
 /// A session at the source, and the login that pipelines read it with.
 async fn desk(at: &At, settings: &Settings) -> Result<(Desk, String)> {
     let mut connection = choose(at, settings)?;
-    let reader = user(connection.url.expose_secret());
+    let reader = user(connection.url.get().expose_secret());
     if let Some(url) = &at.url {
-        connection.url = url.clone().into();
+        connection.url = url.as_str().into();
     }
     Ok((Desk::open(&connection).await?, reader))
 }

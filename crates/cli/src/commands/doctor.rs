@@ -154,7 +154,7 @@ async fn check_copies(store: &Store, report: &mut Report) {
 
 async fn check_source(name: &str, source: &SourceConnection, report: &mut Report) {
     let check = format!("source {name}");
-    let mut session = match open(source.url.expose_secret(), name).await {
+    let mut session = match open(source.url.get().expose_secret(), name).await {
         Ok(session) => session,
         Err(message) => return report.fail(&check, &message),
     };

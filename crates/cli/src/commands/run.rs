@@ -1,11 +1,13 @@
-//! `vitrina run PIPELINE`: asks for a run and, with `--watch`, stays until it has ended.
+//! `vitrina run PIPELINE`: asks for a run and, with `--watch`, stays until it has ended. `--failed` asks for one of every
+//! pipeline that has failed.
 
 use anyhow::Result;
-use vitrina_core::{Decision, Mode, OnActive};
+use serde_json::json;
+use vitrina_core::{Decision, Mode, OnActive, Status};
 
-use crate::client::Order;
+use crate::client::{Client, Order};
 use crate::context::Context;
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 
 use super::watch::{self, Asked};
 
@@ -15,13 +17,18 @@ Examples:
   vitrina run film_dim --mode full          load everything, whatever its own mode is
   vitrina run film_dim --checkpoint reset   its query has changed: read all of it again
   vitrina run film_dim --resume             continue the load that failed, instead of a new one
-  vitrina run film_dim --watch --timeout 10m || alert";
+  vitrina run film_dim --watch --timeout 10m || alert
+  vitrina run --failed                      the outage is over: every failed pipeline goes on";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name or id
-    pipeline: String,
+    #[arg(required_unless_present = "failed")]
+    pipeline: Option<String>,
+    /// Every pipeline that is FAILED, and not disabled
+    #[arg(long, conflicts_with_all = ["pipeline", "watch", "mode", "checkpoint"])]
+    failed: bool,
     /// full or incremental, instead of the pipeline's own mode
     #[arg(long)]
     mode: Option<Mode>,
@@ -42,7 +49,36 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let client = context.client()?;
     let Args { mode, checkpoint, resume, on_active, .. } = *args;
     let order = Order { mode, checkpoint, resume, on_active, ..Order::default() };
-    let answer = client.run(&args.pipeline, &order).await?;
-    let asked = Asked { pipeline: &args.pipeline, accepted: &answer.known, document: &answer.document };
+    let Some(pipeline) = &args.pipeline else { return revive(&order, &client, context).await };
+    let answer = client.run(pipeline, &order).await?;
+    let asked = Asked { pipeline, accepted: &answer.known, document: &answer.document };
     watch::follow(&asked, &args.watch, &client, context).await
+}
+
+/// One that is refused does not keep the others from running.
+async fn revive(order: &Order, client: &Client, context: &Context) -> Result<Exit> {
+    let pipelines = client.pipelines().await?.known.items;
+    let failed =
+        pipelines.into_iter().filter(|pipeline| pipeline.status == Status::Failed && pipeline.enabled);
+    let (mut asked, mut lines, mut end) = (Vec::new(), Vec::new(), Exit::Done);
+    for pipeline in failed {
+        let name = pipeline.name;
+        match client.run(&name, order).await {
+            Ok(answer) => {
+                lines.push(format!("{name}: run {} is {}", answer.known.run_id, answer.known.status));
+                asked.push(json!({"pipeline": name, "run_id": answer.known.run_id}));
+            }
+            Err(error) => {
+                let error = exit::explain(&error.into());
+                lines.push(format!("{name}: {error}"));
+                asked.push(json!({"pipeline": name, "error": error}));
+                end = Exit::Failed;
+            }
+        }
+    }
+    if lines.is_empty() {
+        lines.push("no pipeline has failed".to_owned());
+    }
+    context.output.show(&json!({"items": asked}), || lines.join("\n"));
+    Ok(end)
 }

@@ -1,11 +1,11 @@
-//! Secrets by reference: `${env:NAME}` and `${file:path}` inside values, `$${` for a literal `${`.
+//! Secrets by reference: `${env:NAME}`, `${file:path}` and `${command:words}` inside values, `$${` for a literal `${`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::Origin;
 use super::error::Complaint;
 use super::layers::{Given, Layers, Written};
+use super::{Origin, commands};
 
 /// A value with its references replaced. Only `given` may be shown, and only if the setting is no secret.
 pub(super) struct Value {
@@ -33,7 +33,15 @@ fn value(given: &Given, layers: &Layers, directory: &Path) -> Result<Written, Co
         Origin::File { path, .. } => directory.join(path).parent().unwrap_or(directory).to_owned(),
         _ => directory.to_owned(),
     };
-    let expand = |text: &String| text_of(text, |reference| fetch(reference, layers, &base));
+    let expand = |text: &String| {
+        text_of(text, |reference| match reference.strip_prefix("command:") {
+            Some(command) if may_command(&given.origin, layers) => {
+                Ok(without_newline(&commands::output(command)?))
+            }
+            Some(_) => Err(unasked()),
+            None => fetch(reference, layers, &base),
+        })
+    };
     Ok(match &given.written {
         Written::Text(text) => Written::Text(expand(text)?),
         Written::List(items) => Written::List(items.iter().map(expand).collect::<Result<_, _>>()?),
@@ -72,13 +80,31 @@ fn fetch(reference: &str, layers: &Layers, base: &Path) -> Result<String, Compla
             message: format!("refers to file {path}, which cannot be read: {error}"),
             hint: None,
         })?;
-        let line = text.strip_suffix('\n').unwrap_or(&text);
-        return Ok(line.strip_suffix('\r').unwrap_or(line).to_owned());
+        return Ok(without_newline(&text));
     }
     Err(unusable("holds a `${` that begins no reference"))
 }
 
+fn without_newline(text: &str) -> String {
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    line.strip_suffix('\r').unwrap_or(line).to_owned()
+}
+
+/// Whoever only stands in a folder has not asked to execute what its files say.
+fn may_command(origin: &Origin, layers: &Layers) -> bool {
+    match origin {
+        Origin::Flag(_) | Origin::Environment(_) => true,
+        Origin::File { .. } => layers.is_file_named,
+        Origin::DotEnv { .. } | Origin::Derived { .. } | Origin::Default => false,
+    }
+}
+
+fn unasked() -> Complaint {
+    let message = "refers to a command, and stands in a file of the working directory that nobody has named";
+    Complaint::new(message, "name the file: --config vitrina.toml, or VITRINA_CONFIG in the environment")
+}
+
 /// Says nothing of the text, which may be a secret that merely looks like a reference.
 fn unusable(message: &str) -> Complaint {
-    Complaint::new(message, "write ${env:NAME} or ${file:path}, and $${ for a literal ${")
+    Complaint::new(message, "write ${env:NAME}, ${file:path} or ${command:words}, and $${ for a literal ${")
 }

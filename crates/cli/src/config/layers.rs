@@ -17,6 +17,8 @@ pub(super) struct Layers {
     pub(super) dot_env: Variables,
     pub(super) problems: Vec<Problem>,
     pub(super) warnings: Vec<Problem>,
+    /// By a flag or by the environment of the process.
+    pub(super) is_file_named: bool,
 }
 
 /// A value as it was written, references and all.
@@ -57,6 +59,7 @@ pub(super) fn collect(inputs: &Inputs) -> Layers {
         dot_env: variables(dot_env::read(&inputs.directory, &mut problems).into_iter().filter(not_hidden)),
         problems,
         warnings: Vec::new(),
+        is_file_named: false,
     };
     layers.take_defaults();
     layers.take_file(inputs);
@@ -126,6 +129,7 @@ impl Layers {
 
     fn take_file(&mut self, inputs: &Inputs) {
         let (path, named_by) = self.file_to_read(inputs);
+        self.is_file_named = matches!(named_by, Some(Origin::Flag(_) | Origin::Environment(_)));
         match std::fs::read_to_string(inputs.directory.join(&path)) {
             Ok(text) => self.take_toml(&path, &text),
             Err(error) if error.kind() == ErrorKind::NotFound && named_by.is_none() => {}

@@ -3,6 +3,7 @@
 //! `Config::load` reads nothing but its inputs and the files they name, and reports everything that
 //! is wrong at once. Secrets leave this module only inside `SecretString`.
 
+mod commands;
 mod dot_env;
 mod error;
 mod expand;
@@ -17,6 +18,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::{env, fmt, io};
 
 use serde::Serialize;
@@ -29,7 +31,7 @@ pub(crate) use parse::duration;
 pub use settings::{ApiSettings, Connection, LogFormat, LogSettings, RunnerSettings, Settings};
 
 /// Everything the configuration depends on.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Inputs {
     pub flags: Vec<Flag>,
     pub environment: BTreeMap<String, String>,
@@ -42,6 +44,7 @@ pub struct Inputs {
 }
 
 /// A setting given on the command line: `api.listen`, `--listen`, `0.0.0.0:8080`. Lists are comma separated.
+#[derive(Clone)]
 pub struct Flag {
     pub key: String,
     pub name: &'static str,
@@ -93,7 +96,8 @@ impl Config {
         settings::derive(&mut values, &inputs.runner_name, &mut layers.problems);
         let settings = settings::read(&values, &mut layers.problems);
         match settings {
-            Some(settings) if layers.problems.is_empty() => {
+            Some(mut settings) if layers.problems.is_empty() => {
+                settings.origin = Some(Arc::new(inputs.clone()));
                 layers.warnings.extend(mask::in_clear(&values));
                 Ok(Self { settings, warnings: layers.warnings, shown: mask::show(&values) })
             }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -11,12 +12,13 @@ use tracing::Level;
 use url::Url;
 use vitrina_api::TlsFiles;
 use vitrina_core::AllowedTargets;
+use vitrina_guard::Secret;
 use vitrina_python::PythonSettings;
 
 use super::error::{Complaint, Problem};
 use super::expand::{Value, Values};
 use super::layers::{Given, Written};
-use super::{Origin, known, parse};
+use super::{Config, Inputs, Origin, known, parse};
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -31,6 +33,25 @@ pub struct Settings {
     pub interpreter: PathBuf,
     pub log: LogSettings,
     pub connections: BTreeMap<String, Connection>,
+    /// What they were read from, for secrets that are rotated.
+    pub(super) origin: Option<Arc<Inputs>>,
+}
+
+impl Settings {
+    /// As they are now, where nothing is wrong with them.
+    fn read_again(origin: Option<&Inputs>) -> Option<Self> {
+        Config::load(origin?).ok().map(|config| config.settings)
+    }
+
+    /// A secret of these settings that is read again once a server refuses it.
+    pub(crate) fn secret(
+        &self,
+        current: SecretString,
+        find: impl Fn(&Self) -> Option<SecretString> + Send + Sync + 'static,
+    ) -> Secret {
+        let origin = self.origin.clone();
+        Secret::from_origin(current, move || find(&Self::read_again(origin.as_deref())?))
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -168,6 +189,7 @@ pub(super) fn read(values: &Values, problems: &mut Vec<Problem>) -> Option<Setti
         interpreter: interpreter?,
         log: log?,
         connections,
+        origin: None,
     })
 }
 

@@ -434,6 +434,33 @@ fn a_file_reference_starts_at_the_file_that_holds_it() {
     assert_eq!(settings.api.token.unwrap().expose_secret(), "abc");
 }
 
+#[rstest]
+#[case::of_a_named_file(nothing().file("v.toml", "api.token = 'v-${command:printf \"%s\\n\" abc}'").config_flag("v.toml"))]
+#[case::of_the_environment(nothing().variable("VITRINA_API_TOKEN", "v-${command:echo abc}"))]
+fn a_command_says_a_secret(#[case] place: Place) {
+    assert_eq!(place.load().settings.api.token.unwrap().expose_secret(), "v-abc");
+}
+
+#[rstest]
+#[case::the_file_there(nothing().toml("api.token = '${command:touch executed}'"))]
+#[case::the_dot_env_there(nothing().dot_env("VITRINA_API_TOKEN='${command:touch executed}'\n"))]
+#[case::a_file_that_the_dot_env_names(
+    nothing().file("v.toml", "api.token = '${command:touch executed}'").dot_env("VITRINA_CONFIG=v.toml\n")
+)]
+fn whoever_stands_in_a_folder_executes_nothing_that_its_files_say(#[case] place: Place) {
+    let error = place.error();
+    assert!(error.contains("refers to a command") && error.contains("--config"), "{error}");
+    assert!(!place.directory.path().join("executed").exists() && !std::path::Path::new("executed").exists());
+}
+
+#[rstest]
+#[case("echo s3cret; exit 7", "api.token: refers to a command that fails with exit status: 7")]
+#[case("printf '\\377'", "api.token: refers to a command that prints what is no text")]
+fn a_command_that_fails_is_told_without_what_it_said(#[case] command: &str, #[case] message: &str) {
+    let error = nothing().variable("VITRINA_API_TOKEN", &format!("${{command:{command}}}")).error();
+    assert!(error.contains(message) && !error.contains("s3cret"), "{error}");
+}
+
 #[test]
 fn a_doubled_dollar_is_a_literal_one() {
     let settings = nothing().variable("VITRINA_API_TOKEN", "a$${env:B}$c").load().settings;

@@ -12,6 +12,7 @@ mod help;
 mod indexes;
 mod init;
 mod installation;
+mod logins;
 mod mart;
 mod meta_store;
 mod newcomer;

@@ -33,7 +33,11 @@ impl Stand {
     }
 
     fn owner(&self) -> &str {
-        &self.variables.iter().find(|(name, _)| name == "CINEMA_ADMIN_URL").unwrap().1
+        self.value("CINEMA_ADMIN_URL")
+    }
+
+    pub(super) fn value(&self, variable: &str) -> &str {
+        &self.variables.iter().find(|(name, _)| name == variable).unwrap().1
     }
 
     /// Of every login in its variables.

@@ -17,6 +17,7 @@ mod functions;
 mod incremental;
 mod interruptions;
 mod loads;
+mod logins;
 mod marts;
 mod metrics;
 mod owners;

@@ -240,7 +240,7 @@ impl Stage {
                  or exists (select from pg_stat_activity where datname = current_database() and state like 'idle in transaction%')
                  or exists (select from pg_prepared_xacts where database = current_database())"
         );
-        let asked = async { while !self.db.value::<bool>(&alone).await {} };
+        let asked = poll(|| self.db.value::<bool>(&alone));
         let _ = tokio::time::timeout(Duration::from_secs(20), asked).await;
     }
 
@@ -319,11 +319,13 @@ impl Stage {
 }
 
 /// Asks until the answer is yes; the bound is for a test that would hang.
-pub(crate) async fn until<F: Future<Output = bool>>(mut question: impl FnMut() -> F) {
-    let asked = async {
-        while !question().await {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(90), asked).await.expect("it never came true");
+pub(crate) async fn until<F: Future<Output = bool>>(question: impl FnMut() -> F) {
+    tokio::time::timeout(Duration::from_secs(90), poll(question)).await.expect("it never came true");
+}
+
+/// With a breath in between, which those who are waited for need on a machine with two cores.
+async fn poll<F: Future<Output = bool>>(mut question: impl FnMut() -> F) {
+    while !question().await {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use secrecy::SecretString;
 use serde_json::json;
+use vitrina_connectors::Secret;
 use vitrina_core::{PipelineId, Status};
 use vitrina_testbed::{Front, SearchServer};
 
@@ -122,7 +123,7 @@ async fn a_wrong_password_is_refused_and_told_to_nobody() {
     let ear = log.listen();
     let (code, message) = shelf.fail(id).await;
     drop(ear);
-    assert_eq!(code, "sink.refused");
+    assert_eq!(code, "sink.login_refused");
     assert!(message.contains("401") && message.contains("password"), "{message}");
     assert!(!message.contains("swordfish") && !message.contains("anna"), "{message}");
     shelf.nobody_has_read(&["swordfish", "anna:", "YW5uYTpzd29yZGZpc2g"], &log).await;
@@ -137,17 +138,37 @@ async fn a_key_opens_what_it_is_for_and_another_is_refused() {
     let mut shelf = Shelf::new(&server, 5).await.at(front.url());
     shelf.ca = Some(front.ca());
     let id = shelf.full(10).await;
-    shelf.api_key = Some(SecretString::from("b3RoZXI6d3Jvbmc="));
+    shelf.api_key = Some("b3RoZXI6d3Jvbmc=".into());
     let log = Log::default();
     let ear = log.listen();
     let (code, message) = shelf.fail(id).await;
     drop(ear);
-    assert_eq!(code, "sink.refused");
+    assert_eq!(code, "sink.login_refused");
     assert!(message.contains("api_key"), "{message}");
     shelf.nobody_has_read(&["b3RoZXI6d3Jvbmc"], &log).await;
-    shelf.api_key = Some(SecretString::from("dml0cmluYTpzZWNyZXQ="));
+    shelf.api_key = Some("dml0cmluYTpzZWNyZXQ=".into());
     shelf.succeed(id).await;
     shelf.assert_true().await;
+}
+
+#[tokio::test]
+async fn a_key_that_was_rotated_is_read_again_and_one_that_stays_refused_gives_the_pipeline_back() {
+    let server = SearchServer::opensearch().await;
+    let front = Front::before(&server).tls().api_key("dml0cmluYTpzZWNyZXQ=").start().await;
+    let mut shelf = Shelf::new(&server, 5).await.at(front.url());
+    shelf.ca = Some(front.ca());
+    let id = shelf.full(10).await;
+    let rotated = || Some(SecretString::from("dml0cmluYTpzZWNyZXQ="));
+    shelf.api_key = Some(Secret::from_origin("b3RoZXI6d3Jvbmc=".into(), rotated));
+    shelf.succeed(id).await;
+    shelf.assert_true().await;
+    assert!(front.answered(401) > 0);
+
+    shelf.api_key = Some("b3RoZXI6d3Jvbmc=".into());
+    shelf.run(id).await;
+    let told = "select error_code from etl.etl_attempts order by id desc limit 1";
+    let told: String = shelf.stage.db.value(told).await;
+    assert_eq!((shelf.stage.status(id).await, told.as_str()), (Status::RunRequested, "sink.login_refused"));
 }
 
 #[tokio::test]

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::SecretString;
 use serde_json::{Value, json};
 use uuid::Uuid;
-use vitrina_connectors::Connection;
+use vitrina_connectors::{Connection, Secret};
 use vitrina_core::{PipelineId, RunStatus, Status, TargetPart};
 use vitrina_runner::{Runner, RunnerSettings};
 use vitrina_store::RunRecord;
@@ -23,7 +22,7 @@ pub(crate) struct Shelf {
     /// Where the runner finds the server.
     pub(crate) url: String,
     /// What it shows there instead of a password.
-    pub(crate) api_key: Option<SecretString>,
+    pub(crate) api_key: Option<Secret>,
     /// Whom it trusts there.
     pub(crate) ca: Option<PathBuf>,
 }
@@ -108,7 +107,7 @@ impl Shelf {
 
     pub(crate) fn settings(&self, name: &str) -> RunnerSettings {
         let mut settings = self.stage.settings(name);
-        let search = Connection::new("search", SecretString::from(self.url.as_str()), Vec::new());
+        let search = Connection::new("search", self.url.as_str().into(), Vec::new());
         let search = search.trusting(self.api_key.clone(), self.ca.clone());
         settings.connections.0.insert("search".to_owned(), search);
         settings

@@ -74,7 +74,7 @@ async fn a_server_that_is_away_or_refuses_is_found_by_runners_and_by_tests() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let cases = [
         (format!("http://{nobody}"), Some("sink.connection_lost")),
-        (front.url_as("anna", "wrong"), Some("sink.refused")),
+        (front.url_as("anna", "wrong"), Some("sink.login_refused")),
         (front.url_as("anna", "p@ss"), None),
     ];
     for (url, expected) in cases {

@@ -11,19 +11,32 @@ use crate::Connection;
 pub(super) struct Address {
     /// Each ends with a slash: what is called is appended.
     pub(super) nodes: Vec<Url>,
+    pub(super) login: Login,
+}
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub(super) enum Login {
+    Nobody,
     /// The first user and password among the URLs, for all of them.
-    pub(super) login: Option<(String, SecretString)>,
+    User(String, SecretString),
+    /// What the header of an API key says.
+    Key(HeaderValue),
 }
 
 impl Address {
     pub(super) fn of(connection: &Connection) -> Result<Self> {
-        let urls = connection.url.expose_secret().split(',').map(str::trim).filter(|url| !url.is_empty());
+        let url = connection.url.get();
+        let urls = url.expose_secret().split(',').map(str::trim).filter(|url| !url.is_empty());
         let mut nodes: Vec<Url> = urls
             .map(|url| Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https")))
             .collect::<Option<_>>()
             .filter(|nodes: &Vec<Url>| !nodes.is_empty())
             .ok_or_else(|| bad_url(&connection.name))?;
-        let login = nodes.iter().find_map(login);
+        let login = match &connection.api_key {
+            Some(key) => Login::Key(header(&connection.name, &key.get())?),
+            None => nodes.iter().find_map(login).unwrap_or(Login::Nobody),
+        };
         for node in &mut nodes {
             // A URL with a host takes all of these.
             let _ = (node.set_username(""), node.set_password(None));
@@ -48,24 +61,22 @@ impl Address {
     }
 }
 
-fn login(url: &Url) -> Option<(String, SecretString)> {
+fn login(url: &Url) -> Option<Login> {
     let decoded = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
     let password = decoded(url.password().unwrap_or_default());
-    (!url.username().is_empty()).then(|| (decoded(url.username()), SecretString::from(password)))
+    (!url.username().is_empty()).then(|| Login::User(decoded(url.username()), password.into()))
 }
 
-/// What the header of an API key says.
-pub(super) fn api_key(connection: &Connection) -> Result<Option<HeaderValue>> {
-    let Some(key) = &connection.api_key else { return Ok(None) };
+fn header(connection: &str, key: &SecretString) -> Result<HeaderValue> {
     let mut value = HeaderValue::try_from(format!("ApiKey {}", key.expose_secret())).map_err(|_| {
         Error::fix(
             "connection.api_key",
-            format!("the api_key of connection {:?} is no text of a header", connection.name),
+            format!("the api_key of connection {connection:?} is no text of a header"),
         )
         .hint("write it as the server shows it, encoded in Base64")
     })?;
     value.set_sensitive(true);
-    Ok(Some(value))
+    Ok(value)
 }
 
 fn bad_url(name: &str) -> Error {
@@ -78,7 +89,7 @@ mod tests {
     use super::*;
 
     fn address(url: &str) -> Result<Address> {
-        Address::of(&Connection::new("search", SecretString::from(url), Vec::new()))
+        Address::of(&Connection::new("search", url.into(), Vec::new()))
     }
 
     #[test]
@@ -86,7 +97,7 @@ mod tests {
         let found = address("https://one:9200/search, https://anna:p%40ss@two:9200").unwrap();
         let nodes: Vec<&str> = found.nodes.iter().map(Url::as_str).collect();
         assert_eq!(nodes, ["https://one:9200/search/", "https://two:9200/"]);
-        let (user, password) = found.login.unwrap();
+        let Login::User(user, password) = found.login else { panic!("{found:?}") };
         assert_eq!((user.as_str(), password.expose_secret()), ("anna", "p@ss"));
     }
 

@@ -4,18 +4,21 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use reqwest::redirect::Policy;
 use reqwest::{Certificate, Method, RequestBuilder, StatusCode};
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use url::Url;
 use vitrina_core::{Error, Remedy, Result};
+use vitrina_guard::Secret;
 
-use super::address::{Address, api_key};
+use super::address::{Address, Login};
 use super::fault::{self, Fault};
 use super::lost;
 use super::made::Known;
@@ -33,8 +36,10 @@ const GZIP: HeaderValue = HeaderValue::from_static("gzip");
 
 pub(crate) struct Client {
     http: reqwest::Client,
-    address: Address,
-    key: Option<HeaderValue>,
+    nodes: Vec<Url>,
+    login: RwLock<Login>,
+    /// Where the login is read again.
+    origin: Connection,
     connection: String,
     /// The node that answered last.
     node: AtomicUsize,
@@ -102,6 +107,8 @@ impl Client {
         let address = Address::of(connection)?;
         let mut http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
+            // Whoever answers with another place gets neither the rows nor the login sent there.
+            .redirect(Policy::none())
             .tcp_keepalive(Duration::from_secs(30))
             .tcp_nodelay(true);
         if address.is_local() {
@@ -117,8 +124,10 @@ impl Client {
         Ok(Self {
             http: http.build().map_err(unusable)?,
             compresses: !address.is_local(),
-            address,
-            key: api_key(connection)?,
+            nodes: address.nodes,
+            login: RwLock::new(address.login),
+            // Without what it knows, which is this client.
+            origin: connection.afresh(),
             connection: connection.name.clone(),
             node: AtomicUsize::new(0),
             heard: Mutex::new(Instant::now()),
@@ -186,19 +195,40 @@ impl Client {
     }
 
     fn request(&self, method: &Method, path: &str) -> RequestBuilder {
-        let nodes = &self.address.nodes;
-        let node = &nodes[self.node.load(Ordering::Relaxed) % nodes.len()];
+        let node = &self.nodes[self.node.load(Ordering::Relaxed) % self.nodes.len()];
         let request = self.http.request(method.clone(), format!("{node}{path}"));
-        match (&self.key, &self.address.login) {
-            (Some(key), _) => request.header(AUTHORIZATION, key),
-            (None, Some((user, password))) => request.basic_auth(user, Some(password.expose_secret())),
-            (None, None) => request,
+        match &*self.login.read().unwrap_or_else(PoisonError::into_inner) {
+            Login::Key(key) => request.header(AUTHORIZATION, key),
+            Login::User(user, password) => request.basic_auth(user, Some(password.expose_secret())),
+            Login::Nobody => request,
         }
+    }
+
+    /// A login that was rotated is read again where it came from. A server that refuses it has done nothing.
+    async fn send(&self, patience: Duration, request: impl Fn(&Self) -> RequestBuilder) -> Result<Reply> {
+        let login = (self.origin.url.get(), self.origin.api_key.as_ref().map(Secret::get));
+        let reply = self.reach(patience, &request).await?;
+        if reply.status == StatusCode::UNAUTHORIZED && self.read_login_again(login).await {
+            return self.reach(patience, &request).await;
+        }
+        Ok(reply)
+    }
+
+    /// Whether it is another one than this.
+    async fn read_login_again(&self, (url, key): (SecretString, Option<SecretString>)) -> bool {
+        let changed = match (&self.origin.api_key, key) {
+            (Some(known), Some(key)) => known.read_again(&key).await,
+            _ => self.origin.url.read_again(&url).await,
+        };
+        if let (true, Ok(address)) = (changed, Address::of(&self.origin)) {
+            *self.login.write().unwrap_or_else(PoisonError::into_inner) = address.login;
+        }
+        changed
     }
 
     /// To the node that answered last, then to the others: one that was not reached has done nothing. Where a node breaks
     /// off, or stands in for nobody, whoever asks again asks the next.
-    async fn send(&self, patience: Duration, request: impl Fn(&Self) -> RequestBuilder) -> Result<Reply> {
+    async fn reach(&self, patience: Duration, request: &impl Fn(&Self) -> RequestBuilder) -> Result<Reply> {
         let mut tried = 1;
         loop {
             let node = self.node.load(Ordering::Relaxed);
@@ -207,7 +237,7 @@ impl Client {
                 self.pass_over(node);
             }
             match answer {
-                Err(error) if error.is_connect() && tried < self.address.nodes.len() => tried += 1,
+                Err(error) if error.is_connect() && tried < self.nodes.len() => tried += 1,
                 Err(error) => return Err(lost::explain(&self.connection, error)),
                 Ok(reply) if reply.is_foreign() => return Err(foreign(&self.connection)),
                 Ok(reply) => return Ok(reply),

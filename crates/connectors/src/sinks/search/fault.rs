@@ -3,7 +3,7 @@
 
 use reqwest::StatusCode;
 use serde::Deserialize;
-use vitrina_core::Error;
+use vitrina_core::{Error, Remedy};
 
 /// A refusal of a whole request or of one of its items.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
@@ -23,6 +23,8 @@ struct Cause {
     #[serde(rename = "type", default)]
     kind: String,
 }
+
+const CHECK_LOGIN: &str = "check user, password or api_key of the connection, and that they may read, write and manage the index and vitrina-*";
 
 /// The type of a refusal that no server has spoken.
 const BREAKS_CONNECTION: &str = "breaks_connection";
@@ -164,8 +166,10 @@ impl Fault {
             _ if self.kind == "index_closed_exception" => {
                 Error::fix("sink.index_closed", message).hint("open the index, or run in mode full")
             }
-            _ if matches!(self.status, 401 | 403) => Error::fix("sink.refused", message)
-                .hint("check user, password or api_key of the connection, and that they may read, write and manage the index and vitrina-*"),
+            _ if self.status == 401 => {
+                Error::new(Remedy::AwaitLogin, "sink.login_refused", message).hint(CHECK_LOGIN)
+            }
+            _ if self.status == 403 => Error::fix("sink.refused", message).hint(CHECK_LOGIN),
             _ if self.is_foreign() => Error::fix("sink.foreign_answer", message)
                 .hint("no search server answers so: check the url of the connection, http or https and the path in it"),
             _ => Error::fix("sink.refused", message),

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use secrecy::SecretString;
 use serde_json::{Value, json};
 use vitrina_connectors::Connection;
 use vitrina_runner::RunnerSettings;
@@ -82,7 +81,7 @@ impl<const OPEN: bool> Target for Index<OPEN> {
     }
 
     fn connect(&self, settings: &mut RunnerSettings) {
-        let search = Connection::new("search", SecretString::from(self.proxy.url()), Vec::new());
+        let search = Connection::new("search", self.proxy.url().into(), Vec::new());
         settings.connections.0.insert("search".to_owned(), search);
     }
 
