@@ -179,10 +179,15 @@ async fn a_lease_that_nobody_takes_is_noticed_once_somebody_healthy_could_have()
         "update etl.etl_pipelines set lease_until = now() - interval '6 seconds' where name = 'film'",
     )
     .await;
-    assert_eq!(left_behind(client, None).await.unwrap(), []);
-    assert_eq!(left_behind(client, Some(Duration::from_secs(3))).await.unwrap(), []);
+    assert_eq!(left_behind(client, None, 1.0).await.unwrap(), []);
+    assert_eq!(left_behind(client, Some(Duration::from_secs(3)), 1.0).await.unwrap(), []);
     assert_eq!(
-        rules(&left_behind(client, Some(Duration::from_secs(7))).await.unwrap()),
+        rules(&left_behind(client, Some(Duration::from_secs(7)), 1.0).await.unwrap()),
         ["nobody took over"]
+    );
+    assert_eq!(
+        left_behind(client, Some(Duration::from_secs(20)), 1.5).await.unwrap(),
+        [],
+        "the machine is slow"
     );
 }

@@ -2,6 +2,7 @@
 
 mod history;
 mod marts;
+mod pace;
 mod runs;
 
 use std::collections::HashSet;
@@ -12,6 +13,7 @@ use anyhow::Result;
 use serde::Serialize;
 use tokio_postgres::Client;
 
+use self::pace::Pace;
 use crate::fleet::Fleet;
 use crate::ground::{Ground, Session};
 
@@ -59,6 +61,7 @@ pub struct Prober {
     told: HashSet<(String, String)>,
     /// When targets elsewhere were copied last.
     copied: Option<Instant>,
+    pace: Pace,
     pub probes: u64,
     pub longest_takeover: f64,
     pub takeover_count: u64,
@@ -75,6 +78,7 @@ impl Prober {
             marks: marts::Marks::default(),
             told: HashSet::new(),
             copied: None,
+            pace: Pace::default(),
             probes: 0,
             longest_takeover: 0.0,
             takeover_count: 0,
@@ -91,6 +95,7 @@ impl Prober {
             self.ground.elsewhere.copy(&session.client).await?;
             self.copied = Some(Instant::now());
         }
+        self.pace.measure(&session.client).await?;
         // Dropped with its transaction when anything fails.
         session.client.batch_execute(BEGIN).await?;
         let mut found = self.look(&session.client, fleet).await?;
@@ -115,7 +120,7 @@ impl Prober {
         found.extend(runs::apart_from_their_batch(client).await?);
         found.extend(runs::stuck(client).await?);
         let healthy = fleet.lock().expect("no holder panics").healthy_for();
-        found.extend(runs::left_behind(client, healthy).await?);
+        found.extend(runs::left_behind(client, healthy, self.pace.slowness()).await?);
         Ok(found)
     }
 }

@@ -95,20 +95,28 @@ async fn compare_with_batches(client: &Client, which: &str) -> Result<Vec<Violat
 
 /// No lease is left behind while somebody healthy could take it. A pipeline that has stalled twice waits for an
 /// idle runner, which may take a while.
-pub async fn left_behind(client: &Client, healthy: Option<Duration>) -> Result<Vec<Violation>> {
-    if healthy.is_none_or(|healthy| healthy < TAKEOVER + Duration::from_secs(1)) {
+/// `slowness` is that of the machine.
+pub async fn left_behind(
+    client: &Client,
+    healthy: Option<Duration>,
+    slowness: f64,
+) -> Result<Vec<Violation>> {
+    let limit = TAKEOVER.mul_f64(slowness);
+    if healthy.is_none_or(|healthy| healthy < limit + Duration::from_secs(1)) {
         return Ok(Vec::new());
     }
     let sql = "select name, status, lease_token::text, extract(epoch from now() - lease_until)::float8
                  from etl.etl_pipelines where lease_until < now() - $1 * interval '1 second'
                   and (stalls < 1 or status = 'PAUSE_REQUESTED')";
-    let rows = client.query(sql, &[&TAKEOVER.as_secs_f64()]).await?;
+    let rows = client.query(sql, &[&limit.as_secs_f64()]).await?;
     let violation = |row: &tokio_postgres::Row| {
         let (status, token, late): (&str, &str, f64) = (row.get(1), row.get(2), row.get(3));
         Violation::new(
             "nobody took over",
             row.get(0),
-            format!("{status}, token {token} is over for {late:.1} s"),
+            format!(
+                "{status}, token {token} is over for {late:.1} s, on a machine that is {slowness:.1} times slower than at best"
+            ),
         )
     };
     Ok(rows.iter().map(violation).collect())
