@@ -46,12 +46,17 @@ impl Store {
         if !present {
             return Err(Error::NotMigrated);
         }
-        let applied: Vec<i64> =
-            sqlx::query_scalar("select version from etl.etl_migrations where success order by version")
+        let applied: Vec<(i64, Vec<u8>)> =
+            sqlx::query_as("select version, checksum from etl.etl_migrations where success order by version")
                 .fetch_all(&self.pool)
                 .await?;
-        if let Some(version) = applied.iter().copied().find(|version| !EMBEDDED.version_exists(*version)) {
-            return Err(Error::SchemaNewer { version });
+        for (version, checksum) in &applied {
+            let version = *version;
+            let own =
+                EMBEDDED.iter().find(|own| own.version == version).ok_or(Error::SchemaNewer { version })?;
+            if *own.checksum != **checksum {
+                return Err(Error::SchemaChanged { version });
+            }
         }
         match applied.len() {
             applied if applied < known => Err(Error::SchemaOlder { applied, known }),

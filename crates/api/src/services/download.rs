@@ -1,5 +1,7 @@
 //! All differences of a reconcile as one file, read page by page: however many there are, one page is in memory.
 
+use std::borrow::Cow;
+
 use axum::body::{Body, Bytes};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use uuid::Uuid;
@@ -57,13 +59,21 @@ fn csv(difference: &Difference) -> String {
     lines.collect()
 }
 
+/// What a spreadsheet would take for a formula begins with an apostrophe, which it takes for the mark of a text. Numbers
+/// stay what they are.
+fn without_formula(text: &str) -> Cow<'_, str> {
+    let is_formula =
+        text.starts_with(['=', '+', '-', '@', '\t', '\r', '|', '%']) && text.parse::<f64>().is_err();
+    if is_formula { Cow::Owned(format!("'{text}")) } else { Cow::Borrowed(text) }
+}
+
 fn cell(text: Option<&str>) -> String {
-    match text {
+    match text.map(without_formula) {
         None => String::new(),
         Some(text) if text.is_empty() || text.contains([',', '"', '\n', '\r']) => {
             format!("\"{}\"", text.replace('"', "\"\""))
         }
-        Some(text) => text.to_owned(),
+        Some(text) => text.into_owned(),
     }
 }
 
@@ -76,5 +86,23 @@ mod tests {
         let cells = [None, Some(""), Some("plain"), Some("a,b"), Some("say \"hi\""), Some("two\nlines")];
         let written = ["", "\"\"", "plain", "\"a,b\"", "\"say \"\"hi\"\"\"", "\"two\nlines\""];
         assert_eq!(cells.map(cell), written);
+    }
+
+    #[test]
+    fn a_cell_is_no_formula_for_a_spreadsheet_and_a_number_stays_one() {
+        let cells =
+            ["=1+1", "@SUM(A1)", "+cmd|' /C calc'!A0", "-2+3", "\t=1", "-2.50", "+1e5", "a=b", "=\"x\""];
+        let written = [
+            "'=1+1",
+            "'@SUM(A1)",
+            "'+cmd|' /C calc'!A0",
+            "'-2+3",
+            "'\t=1",
+            "-2.50",
+            "+1e5",
+            "a=b",
+            "\"'=\"\"x\"\"\"",
+        ];
+        assert_eq!(cells.map(|text| cell(Some(text))), written);
     }
 }

@@ -104,6 +104,17 @@ async fn a_newer_schema_is_refused_with_what_to_do() {
 }
 
 #[tokio::test]
+async fn a_migration_that_differs_from_the_one_applied_is_refused_though_none_is_missing() {
+    let db = Database::fresh().await;
+    let store = connect(&db).await;
+    store.migrate().await.unwrap();
+    db.execute("update etl.etl_migrations set checksum = '\\x00' where version = 2").await;
+    for refused in [store.migrate().await, store.check_schema().await] {
+        assert!(matches!(refused.unwrap_err(), Error::SchemaChanged { version: 2 }));
+    }
+}
+
+#[tokio::test]
 async fn an_unreachable_meta_store_and_a_wrong_password_are_told_apart() {
     let db = Database::fresh().await;
     let wrong = Store::connect(&db.url_as("nobody_here", "wrong"), "vitrina-test", 1).await.unwrap_err();
