@@ -103,9 +103,10 @@ pub(crate) async fn apply(args: &Apply, context: &Context) -> Result<Exit> {
         context.output.show(&json!({"changes": []}), || "nothing to change".to_owned());
         return Ok(Exit::Done);
     }
-    if !args.yes && args.plan_hash.is_none() {
+    let names_nothing = files.name_nothing();
+    if args.plan_hash.is_none() && (names_nothing || !args.yes) {
         output::say(&text(&plan, summary));
-        consent()?;
+        consent(if names_nothing { NOTHING_NAMED } else { NOBODY_AGREES })?;
     }
     carry_out(&client, configuration, &plan, context).await
 }
@@ -119,10 +120,15 @@ async fn carry_out(client: &Client, configuration: Value, plan: &Plan, context: 
     Ok(Exit::Done)
 }
 
-fn consent() -> Result<()> {
+const NOBODY_AGREES: &str =
+    "nobody is there to agree\nhint: look at `vitrina plan`, then add --yes or --plan-hash";
+/// A file that a failed export has emptied looks like this too.
+const NOTHING_NAMED: &str = "the files name nothing, and all of this would be deleted\nhint: --yes does not answer that; add --plan-hash if it is meant";
+
+/// `otherwise` is the error where nobody can be asked.
+fn consent(otherwise: &str) -> Result<()> {
     if !io::stdin().is_terminal() {
-        let message = "nobody is there to agree\nhint: look at `vitrina plan`, then add --yes or --plan-hash";
-        return Err(Exit::Usage.fault(message));
+        return Err(Exit::Usage.fault(otherwise));
     }
     match output::ask("apply this?")? {
         true => Ok(()),

@@ -35,7 +35,7 @@ fn value(given: &Given, layers: &Layers, directory: &Path) -> Result<Written, Co
     };
     let expand = |text: &String| {
         text_of(text, |reference| match reference.strip_prefix("command:") {
-            Some(command) if may_command(&given.origin, layers) => {
+            Some(command) if layers.is_asked_for(&given.origin) => {
                 Ok(without_newline(&commands::output(command)?))
             }
             Some(_) => Err(unasked()),
@@ -88,15 +88,6 @@ fn fetch(reference: &str, layers: &Layers, base: &Path) -> Result<String, Compla
 fn without_newline(text: &str) -> String {
     let line = text.strip_suffix('\n').unwrap_or(text);
     line.strip_suffix('\r').unwrap_or(line).to_owned()
-}
-
-/// Whoever only stands in a folder has not asked to execute what its files say.
-fn may_command(origin: &Origin, layers: &Layers) -> bool {
-    match origin {
-        Origin::Flag(_) | Origin::Environment(_) => true,
-        Origin::File { .. } => layers.is_file_named,
-        Origin::DotEnv { .. } | Origin::Derived { .. } | Origin::Default => false,
-    }
 }
 
 fn unasked() -> Complaint {

@@ -81,6 +81,15 @@ impl Layers {
         self.environment.get(name).or_else(|| self.dot_env.get(name))
     }
 
+    /// Whoever only stands in a folder has not asked for what its files say.
+    pub(super) fn is_asked_for(&self, origin: &Origin) -> bool {
+        match origin {
+            Origin::Flag(_) | Origin::Environment(_) => true,
+            Origin::File { .. } => self.is_file_named,
+            Origin::DotEnv { .. } | Origin::Derived { .. } | Origin::Default => false,
+        }
+    }
+
     fn give(&mut self, key: String, written: Written, origin: Origin) {
         self.given.insert(key, Given { written, origin });
     }

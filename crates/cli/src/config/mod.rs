@@ -12,6 +12,7 @@ mod layers;
 mod mask;
 mod origin;
 mod parse;
+mod redirected;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -94,6 +95,7 @@ impl Config {
         let mut layers = layers::collect(inputs);
         let mut values = expand::all(&mut layers, &inputs.directory);
         settings::derive(&mut values, &inputs.runner_name, &mut layers.problems);
+        redirected::refuse(&values, &mut layers);
         let settings = settings::read(&values, &mut layers.problems);
         match settings {
             Some(mut settings) if layers.problems.is_empty() => {

@@ -454,6 +454,26 @@ fn whoever_stands_in_a_folder_executes_nothing_that_its_files_say(#[case] place:
 }
 
 #[rstest]
+#[case::by_its_dot_env(nothing().dot_env("VITRINA_API_URL=https://elsewhere.example\n"))]
+#[case::by_its_file(nothing().toml("api.url = 'https://elsewhere.example'"))]
+#[case::by_where_its_api_listens(nothing().toml("api.listen = '203.0.113.7:80'"))]
+fn a_folder_does_not_send_the_token_of_a_person_elsewhere(#[case] place: Place) {
+    assert!(place.load().settings.api.token.is_none(), "without a token there is nothing to send");
+    let error = place.variable("VITRINA_API_TOKEN", "s3cret").error();
+    assert!(error.contains("api.url: ") && error.contains("environment VITRINA_API_TOKEN"), "{error}");
+    assert!(error.contains("--config") && !error.contains("s3cret"), "{error}");
+}
+
+#[rstest]
+#[case::both_of_the_folder(nothing().dot_env("VITRINA_API_URL=https://a.example\nVITRINA_API_TOKEN=t\n"))]
+#[case::on_this_machine(nothing().dot_env("VITRINA_API_URL=http://127.0.0.1:8080\n").variable("VITRINA_API_TOKEN", "t"))]
+#[case::the_folder_has_the_token_alone(nothing().dot_env("VITRINA_API_TOKEN=t\n").variable("VITRINA_API_URL", "https://a.example"))]
+#[case::a_file_that_was_named(nothing().file("v.toml", "api.url = 'https://a.example'").config_flag("v.toml").variable("VITRINA_API_TOKEN", "t"))]
+fn a_token_goes_where_its_owner_sends_it(#[case] place: Place) {
+    assert!(place.load().settings.api.token.is_some());
+}
+
+#[rstest]
 #[case("echo s3cret; exit 7", "api.token: refers to a command that fails with exit status: 7")]
 #[case("printf '\\377'", "api.token: refers to a command that prints what is no text")]
 fn a_command_that_fails_is_told_without_what_it_said(#[case] command: &str, #[case] message: &str) {

@@ -3,6 +3,8 @@
 
 mod write;
 
+use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -42,16 +44,16 @@ pub(crate) struct Files {
 impl Files {
     /// Files, and all YAML files in directories below.
     pub(crate) fn read(paths: &[PathBuf]) -> Result<Self> {
-        let mut found = Vec::new();
+        let mut found = Found::default();
         for path in paths {
-            collect(path, &mut found)?;
+            found.collect(path, &resolved(path)?)?;
         }
+        let mut found = found.files;
         if found.is_empty() {
             let message = "there is no YAML file\nhint: name files, or directories that hold *.yaml";
             return Err(Exit::Usage.fault(message));
         }
         found.sort();
-        found.dedup();
         let mut files = Self::default();
         for path in found {
             files.add(&path)?;
@@ -69,10 +71,27 @@ impl Files {
     }
 
     fn add(&mut self, path: &Path) -> Result<()> {
-        self.take(path, &read(path)?)
+        let hint = "hint: name a YAML file or a directory";
+        let text = read(path, LARGEST_YAML)
+            .map_err(|reason| Exit::Usage.fault(format!("{}: {reason}\n{hint}", path.display())))?;
+        self.take(path, &text)
+    }
+
+    /// Neither targets nor pipelines.
+    pub(crate) fn name_nothing(&self) -> bool {
+        self.targets.is_empty() && self.pipelines.is_empty()
     }
 
     fn take(&mut self, path: &Path, text: &str) -> Result<()> {
+        if brackets(text) > DEEPEST {
+            let message = format!(
+                "{}: lists and maps are nested too deeply (recursion)\nhint: no file needs more than {DEEPEST} levels",
+                path.display()
+            );
+            return Err(Exit::Usage.fault(message));
+        }
+        // For what is named twice: a map of JSON would keep the last of them without a word.
+        serde_norway::from_str::<serde_norway::Value>(text).map_err(|error| unreadable(path, &error))?;
         let File { targets, pipelines } =
             serde_norway::from_str(text).map_err(|error| unreadable(path, &error))?;
         for target in targets {
@@ -154,29 +173,79 @@ fn name(part: &Map<String, Value>) -> String {
     part.get("name").and_then(Value::as_str).unwrap_or("without a name").to_owned()
 }
 
-fn collect(path: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    if path.is_file() {
-        found.push(path.to_owned());
-        return Ok(());
-    }
-    let entries = std::fs::read_dir(path).map_err(|error| {
-        Exit::Usage.fault(format!("{}: {error}\nhint: name a YAML file or a directory", path.display()))
-    })?;
-    for entry in entries {
-        let entry = entry.with_context(|| format!("cannot list {}", path.display()))?.path();
-        let is_yaml = entry.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
-        let is_hidden = entry.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        if !is_hidden && (entry.is_dir() || is_yaml) {
-            collect(&entry, found)?;
-        }
-    }
-    Ok(())
+#[derive(Default)]
+struct Found {
+    files: Vec<PathBuf>,
+    /// Where they really are: a link to a file beside it is no second file, and a folder that holds itself ends.
+    seen: BTreeSet<PathBuf>,
 }
 
-fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|error| {
+impl Found {
+    /// Links are followed as long as they stay below `root`, which somebody has named.
+    fn collect(&mut self, path: &Path, root: &Path) -> Result<()> {
+        let place = resolved(path)?;
+        if !place.starts_with(root) {
+            let message = format!("{} is a link that leads out of the folder\nhint: name it", path.display());
+            return Err(Exit::Usage.fault(message));
+        }
+        if !self.seen.insert(place.clone()) {
+            return Ok(());
+        }
+        if !place.is_dir() {
+            self.files.push(path.to_owned());
+            return Ok(());
+        }
+        let entries = std::fs::read_dir(path).with_context(|| format!("cannot list {}", path.display()))?;
+        for entry in entries {
+            let entry = entry.with_context(|| format!("cannot list {}", path.display()))?.path();
+            let is_yaml =
+                entry.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+            let is_hidden = entry.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+            if !is_hidden && (entry.is_dir() || is_yaml) {
+                self.collect(&entry, root)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn resolved(path: &Path) -> Result<PathBuf> {
+    std::fs::canonicalize(path).map_err(|error| {
         Exit::Usage.fault(format!("{}: {error}\nhint: name a YAML file or a directory", path.display()))
     })
+}
+
+/// Each level costs the reader as much as all before it.
+const DEEPEST: usize = 1000;
+const LARGEST_YAML: u64 = 16 << 20;
+const LARGEST_SQL: u64 = 1 << 20;
+
+/// How many are open at a time, at most; those inside of texts count as well.
+fn brackets(text: &str) -> usize {
+    let (mut open, mut most) = (0_usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => continue,
+        }
+        most = most.max(open);
+    }
+    most
+}
+
+/// A regular file, and not more of it than anybody writes: a pipe or a device has no end.
+fn read(path: &Path, largest: u64) -> std::result::Result<String, String> {
+    let told = |error: std::io::Error| error.to_string();
+    if !std::fs::metadata(path).map_err(told)?.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    let mut text = String::new();
+    std::fs::File::open(path).map_err(told)?.take(largest + 1).read_to_string(&mut text).map_err(told)?;
+    if text.len() as u64 > largest {
+        return Err(format!("it is larger than {largest} bytes"));
+    }
+    Ok(text)
 }
 
 /// `sql_file` stands for the SQL itself.
@@ -189,9 +258,16 @@ fn take_sql(part: &mut Map<String, Value>, field: &str, beside: &Path) -> Result
     if part.contains_key(field) {
         return Err(refused(format!("both sql_file and {field}\nhint: keep one of them")));
     }
-    let path = beside.parent().unwrap_or(Path::new(".")).join(file);
-    let sql = std::fs::read_to_string(&path)
-        .map_err(|error| refused(format!("{file}: {error}\nhint: sql_file is found beside this file")))?;
+    let unusable = |reason: String| {
+        refused(format!("{file}: {reason}\nhint: sql_file is a file beside this one, or in a folder below"))
+    };
+    let folder = beside.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let told = |error: std::io::Error| unusable(error.to_string());
+    let path = std::fs::canonicalize(folder.join(file)).map_err(told)?;
+    if !path.starts_with(std::fs::canonicalize(folder).map_err(told)?) {
+        return Err(unusable("it is outside of the folder".to_owned()));
+    }
+    let sql = read(&path, LARGEST_SQL).map_err(unusable)?;
     part.insert(field.to_owned(), Value::String(sql));
     Ok(())
 }
@@ -251,5 +327,69 @@ mod tests {
         let empty = in_a_folder(&[("a.txt", "")]);
         let error = Files::read(&[empty.path().to_owned()]).expect_err("an error").to_string();
         assert!(error.contains("no YAML file"), "{error}");
+    }
+
+    #[test]
+    fn sql_comes_from_regular_files_below_the_folder_and_from_nowhere_else() {
+        let secret = in_a_folder(&[("secret", "s3cret")]);
+        let outside = secret.path().join("secret");
+        for sql_file in ["../../etc/passwd", "/etc/passwd", "link.sql", "/dev/zero", ".", "huge.sql"] {
+            let yaml = format!("pipelines: [{{name: x, sql_file: {sql_file}}}]");
+            let folder = in_a_folder(&[("a.yaml", &yaml), ("huge.sql", &" ".repeat((1 << 20) + 1))]);
+            std::os::unix::fs::symlink(&outside, folder.path().join("link.sql")).expect("a link");
+            let error = Files::read(&[folder.path().to_owned()]).expect_err(sql_file).to_string();
+            assert!(
+                error.contains(sql_file) && error.contains("\nhint: ") && !error.contains("s3cret"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn links_are_followed_within_the_folder_and_not_out_of_it() {
+        use std::os::unix::fs::symlink;
+        // As Kubernetes mounts a ConfigMap; and a folder that holds itself.
+        let folder = in_a_folder(&[
+            ("..v1/films.yaml", "pipelines: [{name: films, sql_file: films.sql}]"),
+            ("..v1/films.sql", "select 1"),
+        ]);
+        symlink("..v1", folder.path().join("..data")).expect("a link");
+        for file in ["films.yaml", "films.sql"] {
+            symlink(format!("..data/{file}"), folder.path().join(file)).expect("a link");
+        }
+        symlink(".", folder.path().join("again")).expect("a link");
+        let files = Files::read(&[folder.path().to_owned()]).expect("files");
+        assert_eq!(
+            files.configuration(false)["pipelines"],
+            json!([{"name": "films", "source_query": "select 1"}])
+        );
+
+        let elsewhere = in_a_folder(&[("other.yaml", "pipelines: [{name: other}]")]);
+        symlink(elsewhere.path(), folder.path().join("elsewhere")).expect("a link");
+        let error = Files::read(&[folder.path().to_owned()]).expect_err("a link out").to_string();
+        assert!(error.contains("elsewhere is a link that leads out"), "{error}");
+    }
+
+    #[test]
+    fn what_is_named_twice_nested_without_end_or_repeated_without_end_is_refused() {
+        let deep = format!("pipelines: [{{name: {}1{}}}]", "[".repeat(100_000), "]".repeat(100_000));
+        let mut laughs = "a: &a [x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for (name, last) in ('b'..='k').zip('a'..='j') {
+            laughs.push_str(&format!("{name}: &{name} [{}]\n", vec![format!("*{last}"); 9].join(", ")));
+        }
+        let twice = "pipelines:\n- name: films\n  source_query: select 1\n  source_query: select 2\n";
+        let dashes = format!("pipelines: [{{name: x}}]\nx:\n  {}1", "- ".repeat(50_000));
+        let shallow = format!("pipelines: [{{name: {}1{}}}]", "[".repeat(900), "]".repeat(900));
+        for (text, told) in [
+            (deep.as_str(), "recursion"),
+            (&shallow, "recursion"),
+            (&dashes, "recursion"),
+            (&laughs, "repetition"),
+            (twice, "duplicate"),
+        ] {
+            let folder = in_a_folder(&[("a.yaml", text)]);
+            let error = Files::read(&[folder.path().to_owned()]).expect_err(told).to_string();
+            assert!(error.contains(told) && error.contains("a.yaml") && error.len() < 1000, "{error}");
+        }
     }
 }

@@ -165,6 +165,8 @@ async fn what_is_exported_is_applied_elsewhere_and_changes_nothing_here() {
     let said = place.vitrina(&["export", "films", "--to", "out"], FILMS, SQL).output();
     assert_eq!(text(&said.stderr), "wrote out/films.yaml\n");
     place.vitrina(&["export", "nothing"], FILMS, SQL).refuses(2);
+    let empty = place.vitrina(&["apply", "films.yaml", "--prune", "--yes"], "pipelines: []", SQL).refuses(2);
+    assert!(empty.contains("the files name nothing") && empty.contains("--plan-hash"), "{empty}");
     let plan = place.vitrina(&["plan", "films.yaml", "--prune"], "pipelines: []", SQL).ends(0);
     assert!(plan.contains("- pipeline films") && plan.contains("- target analytics.film"), "{plan}");
 }
