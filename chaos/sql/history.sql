@@ -13,7 +13,7 @@ create table chaos.batch_log (batch bigint primary key, xid xid8 not null defaul
     token bigint not null, inserted bigint not null, updated bigint not null, deleted bigint not null);
 create index on chaos.batch_log (xid); create index on chaos.batch_log (pipeline, token);
 create table chaos.closings (seq bigint generated always as identity primary key, pipeline text not null, run uuid not null,
-    status text not null, error_code text, error text);
+    status text not null, error_code text, error text, is_pass boolean not null default true);
 create index on chaos.closings (pipeline, status);
 create table chaos.takeovers (seq bigint generated always as identity primary key, at timestamptz not null default clock_timestamp(),
     pipeline text not null, runner text not null, seconds_late float not null, suspect boolean not null);
@@ -124,7 +124,8 @@ begin
         perform chaos.blame('a closed run changed', pipeline, format('run %s from %s (%s, %s rows) to %s (%s, %s rows)', new.id,
             old.status, old.finished_at, old.rows_read, new.status, new.finished_at, new.rows_read));
     elsif new.finished_at is not null then
-        insert into chaos.closings (pipeline, run, status, error_code, error) values (pipeline, new.id, new.status, new.error_code, new.error);
+        insert into chaos.closings (pipeline, run, status, error_code, error, is_pass)
+        values (pipeline, new.id, new.status, new.error_code, new.error, new.keys is null and new.backfill_range is null);
         insert into chaos.history (pipeline, line) values (pipeline, format('run %s closed: %s %s', right(new.id::text, 6), new.status, new.error_code));
         if new.status = 'SUCCESS' and exists (select from etl.etl_state s where s.pipeline_id = new.pipeline_id and s.checkpoint #> '{position,pass}' is not null) then
             perform chaos.blame('a run succeeded in the middle of its pass', pipeline, format('run %s', new.id));

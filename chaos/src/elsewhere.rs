@@ -66,7 +66,7 @@ impl Elsewhere {
     /// Copies what is there now; a target that is away keeps its last copy.
     pub(crate) async fn copy(&self, client: &Client) -> Result<()> {
         let progress = "select p.name, s.checkpoint #>> '{position,done,opened_at}',
-                               (select count(*) from chaos.closings c where c.pipeline = p.name and c.status = 'SUCCESS')
+                               (select count(*) from chaos.closings c where c.pipeline = p.name and c.status = 'SUCCESS' and c.is_pass)
                           from etl.etl_pipelines p join etl.etl_state s on s.pipeline_id = p.id where p.name = any($1)";
         for row in client.query(progress, &[&self.names()]).await? {
             let name: &str = row.get(0);

@@ -75,7 +75,7 @@ impl Marks {
 async fn progress(client: &Client) -> Result<HashMap<String, Progress>> {
     let sql = "select p.name, (extract(epoch from clock_timestamp()) * 1000000)::bigint,
                       (extract(epoch from case when e.mart is null then (s.checkpoint #>> '{position,done,opened_at}')::timestamptz else e.opened_at end) * 1000000)::bigint,
-                      coalesce(e.successes, (select count(*) from chaos.closings c where c.pipeline = p.name and c.status = 'SUCCESS'))
+                      coalesce(e.successes, (select count(*) from chaos.closings c where c.pipeline = p.name and c.status = 'SUCCESS' and c.is_pass))
                  from etl.etl_pipelines p join etl.etl_state s on s.pipeline_id = p.id left join chaos.elsewhere_progress e on e.mart = p.name
                 where p.name in (select mart from chaos.source) and (e.mart is not null or p.name not in ('film_remote', 'film_index'))";
     let rows = client.query(sql, &[]).await?;

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use secrecy::SecretString;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use vitrina_core::AllowedTargets;
 use vitrina_guard::{Reading, Secret};
@@ -40,35 +42,55 @@ pub struct SourceConnection {
     pub max_query_cost: Option<f64>,
     /// Sessions that may be open there at a time: it is somebody's production.
     places: Arc<Semaphore>,
+    /// Those whose callers have gone.
+    leaving: Arc<Mutex<JoinSet<()>>>,
 }
 
 const SESSIONS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A session to look with, and its place.
+/// A session to look with, and its place. Whoever hangs up leaves a server at work: the place is free when that has ended.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    reading: Reading,
-    _place: OwnedSemaphorePermit,
+    taken: Option<(Reading, OwnedSemaphorePermit)>,
+    leaving: Arc<Mutex<JoinSet<()>>>,
 }
 
 impl Deref for Seat {
     type Target = Reading;
 
+    #[allow(clippy::expect_used)] // taken out by `drop` alone
     fn deref(&self) -> &Reading {
-        &self.reading
+        &self.taken.as_ref().expect("a seat holds its session").0
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let (Some((reading, place)), Ok(runtime)) = (self.taken.take(), Handle::try_current()) else {
+            return;
+        };
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        while leaving.try_join_next().is_some() {}
+        let left = async move {
+            reading.leave().await;
+            drop(place);
+        };
+        leaving.spawn_on(left, &runtime);
     }
 }
 
 impl SourceConnection {
     pub fn new(url: Secret, allowed_schemas: Vec<String>) -> Self {
-        Self { url, allowed_schemas, max_query_cost: None, places: Arc::new(Semaphore::new(SESSIONS)) }
+        let places = Arc::new(Semaphore::new(SESSIONS));
+        Self { url, allowed_schemas, max_query_cost: None, places, leaving: Arc::default() }
     }
 
     /// Waits for a place, but not for long.
     pub(crate) async fn read(&self, purpose: &str) -> Result<Seat, String> {
         let place = timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await;
-        let _place = place.ok().and_then(Result::ok).ok_or("too many callers look at this source at once")?;
-        Ok(Seat { reading: Reading::open(&self.url, purpose).await?, _place })
+        let place = place.ok().and_then(Result::ok).ok_or("too many callers look at this source at once")?;
+        let reading = Reading::open(&self.url, purpose).await?;
+        Ok(Seat { taken: Some((reading, place)), leaving: Arc::clone(&self.leaving) })
     }
 }

@@ -19,6 +19,9 @@ pub struct Position {
     /// Dropped by a cancel; everything else goes on with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass: Option<Value>,
+    /// The latest moment of the source that rows have come from, also of a pass that was given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<u64>,
 }
 
 impl Position {
@@ -260,7 +263,7 @@ impl Checkpoint {
     #[must_use]
     pub fn without_pass(&self) -> Self {
         Self {
-            position: Position { done: self.position.done.clone(), pass: None },
+            position: Position { pass: None, ..self.position.clone() },
             config_hash: self.config_hash.clone(),
             key: self.key.clone(),
             code: self.code.clone(),
@@ -279,7 +282,7 @@ mod tests {
     use serde_json::json;
 
     fn halfway() -> Position {
-        Position { done: Value::Null, pass: Some(json!({"position": ["7"]})) }
+        Position { pass: Some(json!({"position": ["7"]})), ..Position::default() }
     }
 
     fn at(second: i64) -> Timestamp {
@@ -374,7 +377,7 @@ mod tests {
     fn a_decision_is_carried_out_once_a_run() {
         let keep = run(Mode::Incremental, Some(Decision::Keep), "b", "id");
         let kept = established().resume(&keep).unwrap();
-        assert_eq!(kept.position, Position { done: json!({"bound": ["5"]}), pass: None });
+        assert_eq!(kept.position, Position { done: json!({"bound": ["5"]}), ..Position::default() });
         assert_eq!(kept.deletes, deleted(3), "which says nothing of deletes");
         let reset = run(Mode::Incremental, Some(Decision::Reset), "a", "id");
         let anew = established().resume(&reset).unwrap();

@@ -33,6 +33,11 @@ pub async fn connect(config: &mut Config) -> Result<(Client, Driver), tokio_post
     }
 }
 
+/// Asks the server to end what a session is at. It may not hear of it before it is done.
+pub(crate) async fn cancel(session: &Client) -> Result<(), tokio_postgres::Error> {
+    session.cancel_token().cancel_query(TLS.clone()).await
+}
+
 /// The system's certificates, read once; none at all is an empty list, not an error.
 static TLS: LazyLock<MakeRustlsConnect> = LazyLock::new(|| match MakeRustlsConnect::with_native_certs() {
     Ok((tls, _unreadable)) => tls,

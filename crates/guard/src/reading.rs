@@ -1,5 +1,6 @@
 //! A short session at a source, for who only looks: read only, and never waited for long.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
@@ -8,10 +9,13 @@ use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::config::Host;
 
+use crate::connect::cancel;
 use crate::{Secret, address, connect};
 
 /// How long a source may take to let somebody in, or to say that it is there.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What a session that has nothing to do needs for an answer.
+const AT_ONCE: Duration = Duration::from_millis(100);
 const TOO_SLOW: &str = "the source does not answer within 5 s";
 const LOST: &str = "the connection to the source is lost";
 
@@ -44,6 +48,18 @@ impl Reading {
         let asked = timeout(PATIENCE, self.client.simple_query("select 1")).await;
         asked.map_err(|_| TOO_SLOW)?.map(drop).map_err(|_| LOST.to_owned())
     }
+
+    /// Returns when the server has ended what it was asked for: folding constants while it plans, it may hear of no timeout
+    /// and of no caller who has hung up, for minutes.
+    pub async fn leave(self) {
+        let mut idle = pin!(self.client.simple_query("select 1"));
+        let mut patience = AT_ONCE;
+        while timeout(patience, &mut idle).await.is_err() {
+            // Asked again, since the server may have been between two statements.
+            let _ = timeout(PATIENCE, cancel(&self.client)).await;
+            patience = PATIENCE;
+        }
+    }
 }
 
 /// Why nobody was let in.
@@ -63,7 +79,8 @@ async fn enter(url: &SecretString, purpose: &str) -> Result<Reading, Unopened> {
     })?;
     let mut session = JoinSet::new();
     session.spawn(async move { drop(driver.await) });
-    let read_only = client.batch_execute("set default_transaction_read_only = on").await;
+    let settings = "set default_transaction_read_only = on; set client_connection_check_interval = '5s'";
+    let read_only = client.batch_execute(settings).await;
     read_only.map_err(|_| Unopened::Unreachable(LOST))?;
     Ok(Reading { client, _driver: session })
 }

@@ -27,8 +27,8 @@ use crate::{RunLog, RunnerSettings, heartbeat};
 const RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 /// A pass that ran into one of these has read a source that cannot be trusted: whatever it deleted before
 /// must be read again, so the next run starts it anew.
-const CONDEMNED: [&str; 4] =
-    ["sink.delete_limit", "sink.source_empty", "sink.staging_lost", "changelog.pruned"];
+const CONDEMNED: [&str; 5] =
+    ["sink.delete_limit", "sink.source_empty", "sink.staging_lost", "changelog.pruned", "source.gone_back"];
 
 pub(crate) fn is_condemned(error: &Error) -> bool {
     CONDEMNED.contains(&error.code)

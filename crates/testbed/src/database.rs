@@ -36,8 +36,24 @@ impl Database {
     }
 
     /// Shuts the server down at once, as a power cut would, starts it again and connects anew.
-    pub async fn crash(mut self) -> Self {
+    pub async fn crash(self) -> Self {
         self.server.crash().await;
+        self.connected_anew().await
+    }
+
+    /// Copies the files of the server, which is down meanwhile, as from a power cut on.
+    pub async fn back_up(self) -> Self {
+        self.server.back_up().await;
+        self.connected_anew().await
+    }
+
+    /// Puts the copied files back: what was committed since never happened.
+    pub async fn restore(self) -> Self {
+        self.server.restore().await;
+        self.connected_anew().await
+    }
+
+    async fn connected_anew(mut self) -> Self {
         let connections = self.connections.get_mut().expect("no holder panics");
         self.session = open(&self.url, connections).await;
         self

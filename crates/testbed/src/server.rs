@@ -1,6 +1,7 @@
 //! The server that the tests of one process share.
 
 use std::env;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use nix::sys::signal::{Signal, kill};
@@ -62,13 +63,29 @@ impl Server {
 
     /// What `pg_ctl restart -m immediate` does. The watchdog of the first start looks after the second as well.
     pub(crate) async fn crash(&'static self) {
+        self.while_down(|_| {}).await;
+    }
+
+    /// All that is committed by now is in the copy, which there is one of.
+    pub(crate) async fn back_up(&'static self) {
+        self.while_down(|folder| replace(&folder.join("data"), &folder.join("copy"))).await;
+    }
+
+    /// What was committed since the copy was made never happened.
+    pub(crate) async fn restore(&'static self) {
+        self.while_down(|folder| replace(&folder.join("copy"), &folder.join("data"))).await;
+    }
+
+    /// `act` gets the cluster's folder.
+    async fn while_down(&'static self, act: impl FnOnce(&Path) + Send + 'static) {
         let cluster = self.require_private();
-        let restart = || {
+        let restart = move || {
             let pid = cluster.postmaster().expect("the server runs");
             kill(Pid::from_raw(pid), Signal::SIGQUIT).expect("the server can be told to quit");
             while kill(Pid::from_raw(pid), None).is_ok() {
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
+            act(cluster.directory());
             let options = Options { port: Some(cluster.port()), ..Options::new(cluster.directory()) };
             Cluster::start(&options).unwrap_or_else(|error| panic!("{error}"));
         };
@@ -128,4 +145,13 @@ pub(crate) async fn connect(url: &str) -> (Client, Connection<Socket, NoTlsStrea
 
 fn encoded(part: &str) -> String {
     utf8_percent_encode(part, NON_ALPHANUMERIC).to_string()
+}
+
+/// With owners and modes, which Postgres insists on.
+fn replace(from: &Path, to: &Path) {
+    if to.exists() {
+        std::fs::remove_dir_all(to).expect("our folder");
+    }
+    let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status();
+    assert!(copied.expect("cp").success(), "{} is copied", from.display());
 }

@@ -103,7 +103,7 @@ fn written(pipeline: &Pipeline, NewPosition { mut done }: NewPosition) -> Result
         done.insert("earlier".to_owned(), json!([{"bound": bound, "opened_at": Timestamp::UNIX_EPOCH}]));
         fill(&mut done, "opened_at", json!(Timestamp::now()));
     }
-    Ok(Position { done: Value::Object(done), pass: None })
+    Ok(Position { done: Value::Object(done), ..Position::default() })
 }
 
 fn is_bound(bound: &Value) -> bool {

@@ -1,6 +1,9 @@
 //! Sample rows of a query, through all layers of the guard.
 
+use std::time::Duration;
+
 use serde_json::json;
+use vitrina_testbed::eventually;
 
 use crate::app::{App, QUERY};
 
@@ -69,6 +72,31 @@ async fn a_query_above_the_ceiling_of_cost_is_neither_sampled_nor_saved() {
         assert_eq!(answer.faults(), [("/source_query", "sql.too_costly")]);
         assert!(answer.body.to_string().contains("raise runner.max_query_cost"), "{}", answer.body);
     }
+}
+
+#[tokio::test]
+async fn callers_who_hang_up_keep_their_places_until_the_source_has_ended() {
+    let app = App::start().await;
+    // Folded while it is planned, in a loop that hears of no timeout, no cancellation and no lost caller.
+    let deaf = "select normalize('a' || repeat(chr(769) || chr(790), 12000)) as n";
+    let preview =
+        |sql: &str| json!({"pipeline": {"name": "x", "target_table": "analytics.x", "source_query": sql}});
+    let at_work =
+        "select count(*) from pg_stat_activity where datname = current_database() and state = 'active'
+                      and application_name like 'vitrina/%'";
+    let mut most = 0;
+    let body = preview(deaf);
+    for _ in 0..10 {
+        let hung_up = tokio::time::timeout(Duration::from_millis(200), app.post_json("/preview", &body));
+        assert!(hung_up.await.is_err(), "the caller does not wait for an answer");
+        most = most.max(app.database.value::<i64>(at_work).await);
+    }
+    assert!((1..=4).contains(&most), "{most} sessions at once");
+    eventually("a place is free again", async || {
+        let answer = app.post_json("/preview", &preview("select 1 as n")).await;
+        (answer.status == 200).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ async fn read() -> App {
     app.run("films").await;
     let claim = app.claim().await;
     for (from_version, bound) in [(0, "600"), (1, "1000")] {
-        let position = Position { done: done(bound), pass: None };
+        let position = Position { done: done(bound), ..Position::default() };
         let checkpoint = Checkpoint { position, ..Checkpoint::default() };
         let (lease, outcome) = (&claim.lease, &Outcome::default());
         app.store.commit(&Entry { lease, from_version, checkpoint: &checkpoint, outcome }).await.unwrap();

@@ -72,12 +72,12 @@ impl Source for PythonSource {
                     self.shape = Some(rows.schema());
                 }
                 let pass = Some(json!({ "position": position }));
-                let batch = self.batch(rows, from, Position { done: from.done.clone(), pass });
+                let batch = self.batch(rows, from, Position { pass, ..from.clone() });
                 Ok(Some(Batch { columns_unknown, ..batch }))
             }
             Yielded::End { position } => {
                 self.finished = true;
-                let to = Position { done: json!({ "position": position }), pass: None };
+                let to = Position { done: json!({ "position": position }), ..Position::default() };
                 let is_news = self.mode == Mode::Full || *from != to;
                 is_news.then(|| self.end(from, to)).transpose()
             }

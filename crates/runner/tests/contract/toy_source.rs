@@ -95,8 +95,8 @@ impl Source for Reading {
             vec![Arc::new(ids.iter().map(|id| Some(id.to_string())).collect::<StringArray>()) as ArrayRef],
         );
         let to = match end == all {
-            true => Position { done: json!(end), pass: None },
-            false => Position { done: from.done.clone(), pass: Some(json!({ "at": end })) },
+            true => Position { done: json!(end), ..Position::default() },
+            false => Position { pass: Some(json!({ "at": end })), ..from.clone() },
         };
         Ok(Some(self.batch(rows, Scope::Keys(keys.unwrap()), from, to)))
     }
@@ -120,9 +120,9 @@ impl Reading {
         let to = match (rest.next(), rows.last()) {
             (Some(_), Some((last, _))) => {
                 let pass = json!({"after": last, "done": pass["done"]});
-                Position { done: from.done.clone(), pass: Some(pass) }
+                Position { pass: Some(pass), ..from.clone() }
             }
-            _ => Position { done: pass["done"].clone(), pass: None },
+            _ => Position { done: pass["done"].clone(), ..Position::default() },
         };
         Ok(self.batch(rows, Scope::Load { begins: from.pass.is_none() }, from, to))
     }

@@ -196,7 +196,7 @@ async fn a_run_goes_on_from_where_a_person_has_set_the_checkpoint() {
     stage.succeed(id).await;
     let state = stage.store.state(id).await.unwrap();
     let done = json!({"opened_at": "2024-01-01T01:30:00Z", "bound": ["2024-01-01 01:30:00+00", "90"]});
-    let edited = state.checkpoint.edit(Position { done, pass: None });
+    let edited = state.checkpoint.edit(Position { done, ..Position::default() });
     stage.store.change_state(id, state.version, StateChange::Edit, &edited).await.unwrap();
     assert_eq!(stage.succeed(id).await.rows_read, 21, "ten behind the bound, and the late window before it");
 }

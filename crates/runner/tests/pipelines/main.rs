@@ -29,6 +29,7 @@ mod rejects;
 mod remote;
 mod requests;
 mod respelled_keys;
+mod restored;
 mod resumed_loads;
 mod rewrites;
 mod rows;

@@ -15,7 +15,7 @@ impl Stage {
         done: Value,
         pass: Option<Value>,
     ) -> i64 {
-        let position = Position { done, pass };
+        let position = Position { done, pass, seen: None };
         let checkpoint = Checkpoint { position, config_hash: "c0ffee".into(), ..Checkpoint::default() };
         let (lease, outcome) = (&claim.lease, &Outcome::default());
         let entry = Entry { lease, from_version, checkpoint: &checkpoint, outcome };
@@ -71,7 +71,7 @@ async fn history_tells_what_was_decided_and_what_a_mart_elsewhere_has_overruled(
     let start = Checkpoint { edited: true, ..Checkpoint::default() };
     stage.store.decide(&claim.lease, claim.run, Decision::Reset, 1, &start).await.unwrap();
     stage.store.adopt(&claim.lease, &State { checkpoint: Checkpoint::default(), version: 2 }).await.unwrap();
-    let position = Position { done: json!({"bound": ["2"]}), pass: None };
+    let position = Position { done: json!({"bound": ["2"]}), ..Position::default() };
     let checkpoint = Checkpoint { position, ..Checkpoint::default() };
     stage.store.adopt(&claim.lease, &State { checkpoint, version: 9 }).await.unwrap();
     let told: Vec<(i64, String)> =

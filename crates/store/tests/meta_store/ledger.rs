@@ -7,7 +7,7 @@ use vitrina_store::{Claim, RejectChoice};
 use crate::stage::{Stage, refusing, reject, ten_rows};
 
 fn checkpoint(bound: &str) -> Checkpoint {
-    let position = Position { done: json!({"bound": [bound]}), pass: None };
+    let position = Position { done: json!({"bound": [bound]}), ..Position::default() };
     Checkpoint { position, config_hash: "c0ffee".into(), ..Checkpoint::default() }
 }
 

@@ -118,7 +118,7 @@ impl SearchSink {
 
 /// Something has been read into the index, by a completed pass or by one that writes to it directly.
 fn holds_rows(checkpoint: &Checkpoint) -> bool {
-    let Position { done, pass } = &checkpoint.position;
+    let Position { done, pass, .. } = &checkpoint.position;
     let is_staged = checkpoint.load.is_some_and(|load| load.path == LoadPath::Staged);
     !done.is_null() || (pass.is_some() && !is_staged)
 }

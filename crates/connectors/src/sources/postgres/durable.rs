@@ -35,9 +35,17 @@ const NUDGE: &str = "rollback; begin; select pg_current_xact_id(); commit";
 /// How far a snapshot shows the log, and how far that is on disk.
 type Positions = (Option<u64>, Option<u64>);
 
+/// A snapshot that may be read.
+pub(super) struct Durable {
+    /// It is that of the first transaction.
+    pub(super) first: bool,
+    /// How long the source's log was; not of a standby.
+    pub(super) log: Option<u64>,
+}
+
 /// Returns when the snapshot of a transaction that `begin` has just begun is such a one, or that of another transaction in
-/// its place: whether it still is the first one.
-pub(super) async fn wait(session: &Session, begin: &str) -> Result<bool> {
+/// its place.
+pub(super) async fn wait(session: &Session, begin: &str) -> Result<Durable> {
     let begin = format!("{begin}; {POSITIONS}");
     let (started, mut wait, mut first) = (Instant::now(), FLUSHED_SOON, true);
     let (mut seen, mut flushed) = positions(session, POSITIONS).await?;
@@ -52,7 +60,7 @@ pub(super) async fn wait(session: &Session, begin: &str) -> Result<bool> {
         (seen, flushed) = flush_and(session, &begin).await?;
         (wait, first) = (FLUSHED_LATE, false);
     }
-    Ok(first)
+    Ok(Durable { first, log: seen })
 }
 
 /// At once where the server lets it, else soon. In one message: others write meanwhile.

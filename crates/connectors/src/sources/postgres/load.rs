@@ -267,10 +267,10 @@ fn stuck() -> Error {
 fn halfway(from: &Position, pass: Pass) -> Result<Position> {
     let pass =
         serde_json::to_value(pass).map_err(|error| Error::bug("source.position", error.to_string()))?;
-    Ok(Position { done: from.done.clone(), pass: Some(pass) })
+    Ok(Position { pass: Some(pass), ..from.clone() })
 }
 
 fn ended(from: &Position, pass: Pass) -> Position {
     let done = pass.opening.unwrap_or_else(|| from.done.clone());
-    Position { done, pass: None }
+    Position { done, pass: None, seen: from.seen }
 }

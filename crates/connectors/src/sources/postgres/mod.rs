@@ -27,7 +27,7 @@ use asked_keys::AskedKeys;
 use backfill::{KeyBackfill, KeyRules};
 use changelog::Changelog;
 use cursor::{Cursor, RangeBackfill};
-use load::{Baseline, Load};
+use load::{Baseline, Load, is_load};
 use reader::Reader;
 use recompute::Recompute;
 
@@ -113,14 +113,18 @@ impl Source for PostgresSource {
         Ok(())
     }
     async fn read(&mut self, from: &Position) -> Result<Option<Batch>> {
-        match &mut self.feed {
+        let mut batch = match &mut self.feed {
             Some(Feed::Load(load)) => load.read(&self.reader, from).await,
             Some(Feed::Cursor(cursor)) => cursor.read(&mut self.reader, from).await,
             Some(Feed::Changelog(changelog)) => changelog.read(&mut self.reader, from).await,
             Some(Feed::Keys(backfill)) => backfill.read(&mut self.reader, from).await,
             Some(Feed::Range(backfill)) => backfill.read(&mut self.reader, from).await,
             None => Err(Error::bug("source.feed", "the source is read before it has begun")),
+        }?;
+        if let Some(to) = batch.as_mut().and_then(|batch| batch.to.as_mut()) {
+            to.seen = self.seen(from)?;
         }
+        Ok(batch)
     }
 
     async fn advise(&self) -> Result<Vec<Advice>> {
@@ -145,6 +149,26 @@ impl Source for PostgresSource {
 }
 
 impl PostgresSource {
+    /// The latest moment that rows of the target have come from, with those that were just read. A new load forgets what was
+    /// before it; one that was begun before its source went back holds rows that are no more.
+    fn seen(&self, from: &Position) -> Result<Option<u64>> {
+        let loads = match &self.feed {
+            Some(Feed::Load(_)) => true,
+            Some(Feed::Cursor(cursor)) => cursor.is_loading(),
+            Some(Feed::Changelog(changelog)) => changelog.is_loading(),
+            Some(Feed::Keys(_) | Feed::Range(_)) | None => false,
+        };
+        match (loads, is_load(from)) {
+            (true, false) => Ok(self.reader.log()),
+            (true, true) if self.reader.has_gone_back(from) => Err(Error::fix(
+                "source.gone_back",
+                "the source has gone back in time while it was loaded, as after a restore",
+            )
+            .hint("run it again: the load begins anew")),
+            _ => Ok(from.seen.max(self.reader.log())),
+        }
+    }
+
     async fn backfill(&self, backfill: &Backfill, destination: &Destination) -> Result<Feed> {
         let (pipeline, reader, key) = (&self.pipeline, &self.reader, destination.key.as_slice());
         match backfill {

@@ -31,13 +31,19 @@ impl Server {
         self.snapshot.is_some() && self.snapshot == earlier.snapshot && self.identity == earlier.identity
     }
 
-    /// Why the source may lack rows that it has shown at `earlier`. A restart is no reason.
-    pub(super) fn mistrust(&self, earlier: &Self) -> Option<&'static str> {
+    /// Why the source may lack rows that it has shown at `earlier`, or later, when its log was as long as `seen`. A restart is
+    /// no reason.
+    pub(super) fn mistrust(&self, earlier: &Self, seen: Option<u64>) -> Option<&'static str> {
         if self.history().ne(earlier.history()) {
             return Some("the source is another server, or has another history");
         }
-        let (now, then) = self.flushed.zip(earlier.flushed)?;
+        let (now, then) = self.flushed.zip(earlier.flushed.max(seen))?;
         (now < then).then_some("the source has gone back in time")
+    }
+
+    /// It was restarted since, or put back.
+    pub(super) fn is_another_start(&self, earlier: &Self) -> bool {
+        self.identity.split('/').nth(2) != earlier.identity.split('/').nth(2)
     }
 
     /// System identifier and timeline: a standby that is promoted begins another one, as does a restored server.
@@ -150,10 +156,12 @@ mod tests {
     fn a_source_is_mistrusted_for_another_history_and_for_a_log_that_is_shorter_than_it_was() {
         let at = |identity: &str, flushed: Option<u64>| Server { flushed, ..server(identity, 1, 2) };
         let earlier = at("7/1/10.5/3", Some(500));
-        assert_eq!(at("7/1/99.5/4", Some(500)).mistrust(&earlier), None, "a restart");
-        assert_eq!(at("7/1/10.5/3", None).mistrust(&earlier), None, "a standby");
-        assert!(at("7/2/10.5/3", Some(900)).mistrust(&earlier).unwrap().contains("another history"));
-        assert!(at("8/1/10.5/3", Some(900)).mistrust(&earlier).unwrap().contains("another server"));
-        assert!(at("7/1/10.5/3", Some(499)).mistrust(&earlier).unwrap().contains("back in time"));
+        assert_eq!(at("7/1/99.5/4", Some(500)).mistrust(&earlier, None), None, "a restart");
+        assert_eq!(at("7/1/10.5/3", None).mistrust(&earlier, None), None, "a standby");
+        assert!(at("7/2/10.5/3", Some(900)).mistrust(&earlier, None).unwrap().contains("another history"));
+        assert!(at("8/1/10.5/3", Some(900)).mistrust(&earlier, None).unwrap().contains("another server"));
+        assert!(at("7/1/10.5/3", Some(499)).mistrust(&earlier, None).unwrap().contains("back in time"));
+        assert!(at("7/1/10.5/3", Some(700)).mistrust(&earlier, Some(701)).unwrap().contains("back in time"));
+        assert_eq!(at("7/1/10.5/3", Some(700)).mistrust(&earlier, Some(700)), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
@@ -10,7 +11,7 @@ use futures_util::TryStreamExt;
 use futures_util::future::join;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{CopyOutStream, SimpleQueryMessage};
-use vitrina_core::{Error, Lease, Result, Watch};
+use vitrina_core::{Error, Lease, Position, Result, Watch};
 use vitrina_guard::{ChangeTable, DescribeError, DescribedColumn, Finding};
 use vitrina_pgcopy::{Column, Decoder, Flawed, arrow_schema, select_list};
 
@@ -51,6 +52,7 @@ pub(crate) struct Reader {
     max_batch_bytes: usize,
     /// The rows stay on their server.
     stays: bool,
+    log: AtomicU64,
     /// Few rows are asked for at a time, by keys that an index may serve.
     pub(crate) by_keys: bool,
 }
@@ -103,6 +105,7 @@ impl Reader {
             batch_size: usize::try_from(order.pipeline.batch_size).unwrap_or(1).max(1),
             max_batch_bytes: order.max_batch_bytes,
             stays: false,
+            log: AtomicU64::default(),
             by_keys: false,
         })
     }
@@ -208,8 +211,23 @@ impl Reader {
     }
 
     async fn durably_begun(&self, begin: &str) -> Result<Begun> {
-        let at_once = self.stays || durable::wait(&self.session, begin).await?;
-        Ok(if at_once { Begun::AtOnce } else { Begun::Later })
+        if self.stays {
+            return Ok(Begun::AtOnce);
+        }
+        let durable = durable::wait(&self.session, begin).await?;
+        self.log.store(durable.log.unwrap_or_default(), Ordering::Relaxed);
+        Ok(if durable.first { Begun::AtOnce } else { Begun::Later })
+    }
+
+    /// How long the source's log was when its rows were last looked at. None of a standby, which follows another's, and
+    /// none where the mart is on the same server, and is restored with it.
+    pub(super) fn log(&self) -> Option<u64> {
+        Some(self.log.load(Ordering::Relaxed)).filter(|log| *log > 0)
+    }
+
+    /// The source lacks what rows have come from: it was restored, with files or volumes of an earlier moment.
+    pub(super) fn has_gone_back(&self, from: &Position) -> bool {
+        self.log().zip(from.seen).is_some_and(|(now, then)| now < then)
     }
 
     /// COPY does not tell the types of what it sends: the query is described again in its very transaction, which holds

@@ -171,6 +171,10 @@ impl Changelog {
                 self.log.open(reader, done.as_ref()).await?
             }
         };
+        let pass = match pass {
+            Ok(_) if reader.has_gone_back(from) => Err("the source has gone back in time".into()),
+            pass => pass,
+        };
         match (pass, done) {
             (Ok(pass), Some(done)) => self.window(reader, from, &done, pass).await,
             (Err(reason), _) => {
@@ -179,6 +183,10 @@ impl Changelog {
             }
             (Ok(_), None) => Err(Error::bug("changelog.position", "a window begins nowhere")),
         }
+    }
+
+    pub(super) fn is_loading(&self) -> bool {
+        self.load.is_some()
     }
 
     async fn reload(&mut self, reader: &Reader, from: &Position) -> Result<Option<Batch>> {
@@ -243,11 +251,11 @@ impl Changelog {
         pass: Pass,
     ) -> Result<Position> {
         if pass.at < self.log.sources.len() {
-            return Ok(Position { done: from.done.clone(), pass: Some(json!(pass)) });
+            return Ok(Position { pass: Some(json!(pass)), ..from.clone() });
         }
         self.finished = true;
         self.log.require_unpruned(reader, done).await?;
-        Ok(Position { done: json!(pass.upto), pass: None })
+        Ok(Position { done: json!(pass.upto), pass: None, seen: from.seen })
     }
 
     /// Whatever is open is given up; the next read goes on behind its position.

@@ -103,6 +103,6 @@ impl Pass {
     }
 
     pub(super) fn halfway(&self, from: &Position) -> Position {
-        Position { done: from.done.clone(), pass: Some(json!(self)) }
+        Position { pass: Some(json!(self)), ..from.clone() }
     }
 }

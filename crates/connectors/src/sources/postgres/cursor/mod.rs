@@ -194,6 +194,10 @@ impl Cursor {
         Ok(Some(Batch { to: Some(self.reached(from, pass)), ..batch }))
     }
 
+    pub(super) fn is_loading(&self) -> bool {
+        self.load.is_some()
+    }
+
     fn reached(&mut self, from: &Position, pass: Pass) -> Position {
         if !pass.is_finished() {
             return pass.halfway(from);
@@ -219,14 +223,21 @@ impl Cursor {
     /// The pass that is open, or a new one.
     async fn open(&mut self, reader: &Reader, from: &Position) -> Result<Opened> {
         if let Some(pass) = Pass::of(from) {
-            return self.go_on(reader, pass).await;
+            return self.go_on(reader, pass, from.seen).await;
         }
         self.looked = true;
         let before = Done::of(from);
         let Some(opened) = self.opening(reader).await? else { return Ok(Opened::Nothing) };
         let servers = opened.server.as_ref().zip(before.as_ref().and_then(|before| before.server.as_ref()));
-        if let Some(reason) = servers.and_then(|(now, then)| now.mistrust(then)) {
+        if let Some(reason) = servers.and_then(|(now, then)| now.mistrust(then, from.seen)) {
             return Ok(Opened::Load(reason, opened));
+        }
+        let restarted = servers.is_some_and(|(now, then)| now.is_another_start(then));
+        if restarted && self.lacks_rows(reader, before.as_ref()).await? {
+            return Ok(Opened::Load(
+                "the source was started anew, and lacks a row that it has shown",
+                opened,
+            ));
         }
         if servers.is_some_and(|(now, then)| now.is_still(then)) {
             return Ok(Opened::Nothing);
@@ -235,11 +246,33 @@ impl Cursor {
         Ok(Opened::Pass(Pass::new(opened, since, before.is_none())))
     }
 
+    /// A server whose files were put back, and whose log is longer by now than it was, looks like one that was restarted. The
+    /// greatest rows tell: they are there, or were changed since. A row that was deleted meanwhile costs a load.
+    async fn lacks_rows(&self, reader: &Reader, before: Option<&Done>) -> Result<bool> {
+        let Some(before) = before else { return Ok(false) };
+        let driver = match &self.driver {
+            Driver::Keys(track) | Driver::Table(track, _) => Some((track, &before.reached)),
+            Driver::Query(_) => None,
+        };
+        let watched =
+            self.watched.iter().filter_map(|(name, track)| Some((track, before.watched.get(name)?)));
+        let lacks = driver.into_iter().chain(watched);
+        let lacks: Vec<String> =
+            lacks.filter_map(|(track, reached)| Some(track.lacks(reached.bound.as_ref()?))).collect();
+        if lacks.is_empty() {
+            return Ok(false);
+        }
+        reader.begin().await?;
+        let lacked = reader.text(&format!("select ({})::text", lacks.join(" or "))).await;
+        reader.end().await?;
+        Ok(lacked? == "true")
+    }
+
     /// A pass that was left open, unless the source has become another one since.
-    async fn go_on(&mut self, reader: &Reader, pass: Pass) -> Result<Opened> {
+    async fn go_on(&mut self, reader: &Reader, pass: Pass, seen: Option<u64>) -> Result<Opened> {
         let looked = std::mem::replace(&mut self.looked, true);
         let Some(then) = pass.server.as_ref().filter(|_| !looked) else { return Ok(Opened::Pass(pass)) };
-        let Some(reason) = opening::server(reader).await?.mistrust(then) else {
+        let Some(reason) = opening::server(reader).await?.mistrust(then, seen) else {
             return Ok(Opened::Pass(pass));
         };
         let opened = self.opening(reader).await?;
@@ -408,7 +441,7 @@ impl Cursor {
             watched: watched.collect(),
             server: pass.server,
         };
-        Position { done: json!(done), pass: None }
+        Position { done: json!(done), pass: None, seen: from.seen }
     }
 }
 

@@ -109,6 +109,21 @@ impl Track {
         )
     }
 
+    /// Whether the row of this cursor, which was there, is neither there nor has a later one.
+    pub(super) fn lacks(&self, cursor: &[String]) -> String {
+        let mut all = self
+            .order
+            .iter()
+            .zip(cursor)
+            .map(|(column, value)| (column.expression("t"), column.value(value)));
+        let first = all.next();
+        let rest: Vec<String> = all.map(|(column, value)| format!("{column} = {value}")).collect();
+        let sign = if rest.is_empty() { "=" } else { ">=" };
+        let first = first.map(|(column, value)| format!("{column} {sign} {value}"));
+        let is_it = rest.into_iter().chain(first).collect::<Vec<_>>().join(" and ");
+        format!("not exists (select from {} t where {is_it})", self.table.name)
+    }
+
     /// The rows of the next dirty keys. `None` when there were none.
     pub(super) async fn follow(
         &self,
