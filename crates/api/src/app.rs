@@ -57,3 +57,14 @@ pub(crate) struct Rules {
     /// Callers come by HTTPS.
     pub(crate) encrypted: bool,
 }
+
+impl Rules {
+    /// What a pipeline reads that names no connection: the only source there is, else the one of that name.
+    pub(crate) fn usual_source(&self) -> &str {
+        let mut names = self.source_connections.keys();
+        match (names.next(), names.next()) {
+            (Some(only), None) => only,
+            _ => "source",
+        }
+    }
+}

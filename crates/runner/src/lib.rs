@@ -16,6 +16,7 @@ mod room;
 mod run_log;
 mod settings;
 mod silence;
+mod untaken;
 
 pub use counters::describe as describe_metrics;
 pub use look::{Look, View};

@@ -16,6 +16,7 @@ use crate::dispatcher::Dispatcher;
 use crate::reconciles::Reconciles;
 use crate::requests::Requests;
 use crate::silence::Silence;
+use crate::untaken::UntakenRuns;
 use crate::{RunLog, RunnerSettings, counters};
 
 /// A meta-store that says nothing for so long, on a line that is cut without a word, is asked again.
@@ -33,6 +34,12 @@ pub struct Runner {
     settings: Arc<RunnerSettings>,
     store: Store,
     run_log: Option<RunLog>,
+}
+
+/// What other runners leave undone.
+struct Others {
+    silence: Silence,
+    untaken: UntakenRuns,
 }
 
 /// Why the runner turns.
@@ -90,14 +97,17 @@ impl Runner {
         self.look_around().await?;
         let (mut wakeups, _listening) = self.listen().await?;
         let _forgetting = self.forget_history();
-        let mut silence = Silence::new(Arc::clone(&self.settings), self.store.clone());
+        let mut others = Others {
+            silence: Silence::new(Arc::clone(&self.settings), self.store.clone()),
+            untaken: UntakenRuns::default(),
+        };
         tracing::info!(runner = %self.settings.name, max_concurrent = self.settings.max_concurrent, "the runner is ready");
 
         let (mut turn, mut next_round) = (Turn::ROUND, Instant::now());
         while !stop.is_cancelled() {
             turn.look.iter().for_each(|pipeline| dispatcher.look(*pipeline));
             if turn.round {
-                next_round = self.round(&mut dispatcher, &mut silence, &stop).await;
+                next_round = self.round(&mut dispatcher, &mut others, &stop).await;
             }
             if turn.fill {
                 self.fill(&mut dispatcher).await;
@@ -217,11 +227,11 @@ impl Runner {
     async fn round(
         &self,
         dispatcher: &mut Dispatcher,
-        silence: &mut Silence,
+        others: &mut Others,
         stop: &CancellationToken,
     ) -> Instant {
         self.settings.connections.tidy();
-        let went = timeout(UNANSWERED, self.look_after(dispatcher, silence, stop));
+        let went = timeout(UNANSWERED, self.look_after(dispatcher, others, stop));
         let went = tokio::select! {
             () = stop.cancelled() => Ok(None),
             went = went => went.unwrap_or(Err(StoreError::Unanswered)),
@@ -234,7 +244,7 @@ impl Runner {
     async fn look_after(
         &self,
         dispatcher: &mut Dispatcher,
-        silence: &mut Silence,
+        others: &mut Others,
         stop: &CancellationToken,
     ) -> vitrina_store::Result<Option<Duration>> {
         if self.still_here(dispatcher).await? {
@@ -243,13 +253,14 @@ impl Runner {
             return Ok(None);
         }
         if dispatcher.takes_over() {
-            silence.cut_off(&dispatcher.own()).await?;
+            others.silence.cut_off(&dispatcher.own()).await?;
         }
         dispatcher.make_room(self.store.suspect_waits(&self.settings.abilities()).await?);
         match self.store.request_due().await? {
             0 => {}
             requested => tracing::info!(requested, "requested scheduled runs"),
         }
+        others.untaken.report(&self.store).await?;
         self.store.tidy_requests().await?;
         self.store.next_alarm().await
     }

@@ -1,6 +1,7 @@
 //! Claims, leases and heartbeats: how a runner comes to own a pipeline and how it gives it back.
 //! A claim is one statement on the database's clock; the token it raises fences all later writes.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -17,6 +18,7 @@ use vitrina_core::{
 
 use crate::steps::{Ending, close_attempt, hold};
 use crate::terms::{LONE_STALLS, SUSPECT, Suspects, Terms};
+use crate::waiting::{has_all, may_continue};
 use crate::{Error, Result, StepDone, Store, Trigger};
 
 /// What this runner can execute: it claims nothing else.
@@ -111,7 +113,7 @@ impl Store {
         let lease_length = terms.lease_length;
         loop {
             let owner = Owner::draw();
-            let row = sqlx::query(CLAIM)
+            let row = sqlx::query(sqlx::AssertSqlSafe(CLAIM.as_str()))
                 .bind(&runner.python_tasks)
                 .bind(&runner.connections)
                 .bind(&runner.name)
@@ -281,30 +283,27 @@ fn unreadable(column: &str) -> Error {
 /// than once under stale statistics and claim several rows. `enabled` guards new work only: a
 /// disabled pipeline whose runner died must still reach PAUSED. The second half of the `or`
 /// survives a clock that jumps back. Counting `e` makes the old attempt end before the new one opens:
-/// the order of CTEs that write is otherwise undefined. While a runner lives that has the code which a checkpoint was made
-/// with, only such a one goes on from it: of two versions that run side by side, neither has to ask. A load, and a run that
-/// says what becomes of the checkpoint, may go through either. The token never goes back, even in a restored meta-store, and
-/// is above all that a run was stopped by at its target.
-const CLAIM: &str = "
-with c as materialized (
-    select id, status as was from etl.etl_pipelines
-     where status in ('RUN_REQUESTED', 'RUNNING', 'PAUSE_REQUESTED')
-       and case status when 'RUN_REQUESTED' then enabled and coalesce(retry_at, '-infinity') <= clock_timestamp()
-           else lease_until < clock_timestamp() or lease_until > clock_timestamp() + 2 * lease_length end
-       and tasks_needed <@ $1 and connections_needed <@ $2
-       and (tasks_needed = '{}'
-            or (select mode = 'full' or checkpoint is not null from etl.etl_runs r where r.id = run_id)
-            or not exists (
-            select from etl.etl_state s, etl.etl_runners r
-             where s.pipeline_id = etl_pipelines.id and not s.checkpoint -> 'code' <@ $11
-               and r.status = 'READY' and r.heartbeat_at > clock_timestamp() - interval '30 seconds'
-               and tasks_needed <@ r.python_tasks and connections_needed <@ r.connections
-               and s.checkpoint -> 'code' <@ (select jsonb_object_agg(t.name, t.version_hash)
-                                                from etl.etl_python_tasks t where t.runner = r.name)))
-       and ($9 or status = 'RUN_REQUESTED') and id <> all($10)
-       and ($7 or $6 = (stalls + (status <> 'RUN_REQUESTED')::int >= $8)
-            or (not $6 and (status = 'PAUSE_REQUESTED' or (select cancel_requested from etl.etl_runs r where r.id = run_id))))
-     order by requested_at for no key update skip locked limit 1),
+/// the order of CTEs that write is otherwise undefined. What a runner can take is said in `waiting`, which also tells who
+/// waits for one that can. The token never goes back, even in a restored meta-store, and is above all that a run was stopped
+/// by at its target.
+static CLAIM: LazyLock<String> = LazyLock::new(|| {
+    let (able, may_continue) = (has_all("$2", "$1"), may_continue("$11"));
+    format!("with {CHOSEN} and {able} and {may_continue} {IN_TURN}), {TAKEN}")
+});
+
+const CHOSEN: &str = "c as materialized (
+    select p.id, p.status as was from etl.etl_pipelines p
+     where p.status in ('RUN_REQUESTED', 'RUNNING', 'PAUSE_REQUESTED')
+       and case p.status when 'RUN_REQUESTED' then p.enabled and coalesce(p.retry_at, '-infinity') <= clock_timestamp()
+           else p.lease_until < clock_timestamp() or p.lease_until > clock_timestamp() + 2 * p.lease_length end
+       and ($9 or p.status = 'RUN_REQUESTED') and p.id <> all($10)
+       and ($7 or $6 = (p.stalls + (p.status <> 'RUN_REQUESTED')::int >= $8)
+            or (not $6 and (p.status = 'PAUSE_REQUESTED'
+                            or (select r.cancel_requested from etl.etl_runs r where r.id = p.run_id))))";
+
+const IN_TURN: &str = "order by p.requested_at for no key update of p skip locked limit 1";
+
+const TAKEN: &str = "
 p as (
     update etl.etl_pipelines p
        set status = case c.was when 'PAUSE_REQUESTED' then c.was else 'RUNNING' end, owner = $4,

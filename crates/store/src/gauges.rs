@@ -5,7 +5,8 @@ use serde_json::Value;
 use vitrina_core::Status;
 
 use crate::reconciles::LAST_VERDICT;
-use crate::{LastVerdict, Result, Store};
+use crate::waiting::{waiting, with_live_runners};
+use crate::{LastVerdict, Result, Store, Waiting};
 
 #[derive(Debug, Clone, Deserialize)]
 pub struct Gauges {
@@ -32,6 +33,8 @@ pub struct PipelineGauges {
     pub rejected: u64,
     /// Of the newest reconcile.
     pub verdict: Option<LastVerdict>,
+    /// Why nobody executes what it waits for.
+    pub waiting: Option<Waiting>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -44,7 +47,7 @@ pub struct RunnerGauges {
 /// The limit is read by name, so that a schema without that column has none.
 fn gauges() -> String {
     format!(
-        "
+        "{live}
 select jsonb_build_object(
     'pipelines', (
         select coalesce(jsonb_agg(jsonb_build_object(
@@ -56,7 +59,7 @@ select jsonb_build_object(
                        select extract(epoch from r.finished_at) from etl.etl_runs r
                         where r.pipeline_id = p.id and r.status = 'SUCCESS' and r.keys is null and r.backfill_range is null
                         order by r.requested_at desc limit 1),
-                   'rejected', coalesce(j.open, 0), 'verdict', {LAST_VERDICT}) order by p.name), '[]')
+                   'rejected', coalesce(j.open, 0), 'verdict', {LAST_VERDICT}, 'waiting', {waiting}) order by p.name), '[]')
           from etl.etl_pipelines p
           join etl.etl_state s on s.pipeline_id = p.id
           left join (select pipeline_id, count(*) as open from etl.etl_rejects where acknowledged_at is null group by 1) j
@@ -64,7 +67,9 @@ select jsonb_build_object(
     'runners', (
         select coalesce(jsonb_agg(jsonb_build_object('name', name, 'heartbeat', extract(epoch from heartbeat_at),
                                                      'active_runs', active_runs) order by name), '[]')
-          from etl.etl_runners where status <> 'STOPPED'))"
+          from etl.etl_runners where status <> 'STOPPED'))",
+        live = with_live_runners(),
+        waiting = waiting(),
     )
 }
 

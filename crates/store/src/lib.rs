@@ -25,6 +25,7 @@ mod steps;
 mod taken_reconciles;
 mod targets;
 mod terms;
+mod waiting;
 mod wakeups;
 mod writers;
 
@@ -57,6 +58,7 @@ pub use steps::{RunRequest, StepDone, Trigger};
 pub use taken_reconciles::TakenReconcile;
 pub use targets::TargetRecord;
 pub use terms::{Silent, Suspects, Terms};
+pub use waiting::{Untakeable, UntakenRun, Waiting};
 pub use wakeups::{Wakeup, Wakeups};
 pub use writers::Writers;
 

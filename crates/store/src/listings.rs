@@ -11,7 +11,8 @@ use vitrina_core::{Mode, PipelineId, PipelineKind, RunId, Status};
 use crate::pipelines::{EFFECTIVE_TARGET, as_document};
 use crate::reconciles::LAST_VERDICT;
 use crate::runs::RUN_AS_DOCUMENT;
-use crate::{Error, LastVerdict, PipelineRecord, PipelineRef, Result, RunRecord, Store};
+use crate::waiting::{waiting, with_live_runners};
+use crate::{Error, LastVerdict, PipelineRecord, PipelineRef, Result, RunRecord, Store, Waiting};
 
 /// Which pipelines are meant, in which order, and from where on; all of them by name when nothing is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -82,6 +83,8 @@ pub struct PipelineListing {
     pub stalls: i32,
     pub last_run: Option<RunRecord>,
     pub last_verdict: Option<LastVerdict>,
+    /// Why nobody executes what it waits for.
+    pub waiting: Option<Waiting>,
     pub next_reconcile_at: Option<Timestamp>,
     pub reconcile_schedule_error: Option<String>,
     pub full_schedule: Option<String>,
@@ -117,6 +120,7 @@ struct Listed {
     stalls: i32,
     last_run: Option<Json<RunRecord>>,
     last_verdict: Option<Json<LastVerdict>>,
+    waiting: Option<Json<Waiting>>,
     next_reconcile_at: Option<i64>,
     reconcile_schedule_error: Option<String>,
     full_schedule: Option<String>,
@@ -140,11 +144,12 @@ fn columns() -> String {
          coalesce((select r.cancel_requested from etl.etl_runs r where r.id = p.run_id), false) as cancel_requested,
          p.pending_request is not null as pending, {retry_at} as retry_at, p.stalls,
          (select {RUN_AS_DOCUMENT} from etl.etl_runs r where r.pipeline_id = p.id order by r.requested_at desc limit 1) as last_run,
-         {LAST_VERDICT} as last_verdict, {next_reconcile_at} as next_reconcile_at, p.reconcile_schedule_error,
+         {LAST_VERDICT} as last_verdict, {waiting} as waiting, {next_reconcile_at} as next_reconcile_at, p.reconcile_schedule_error,
          p.full_schedule, {next_full_run_at} as next_full_run_at, p.full_schedule_error,
          p.freshness_limit_seconds, {as_of_micros} as as_of,
          greatest(0, extract(epoch from clock_timestamp() - {as_of}))::float8 as lag_seconds,
          p.version, {created_at} as created_at, {updated_at} as updated_at",
+        waiting = waiting(),
         next_run_at = micros("p.next_run_at"),
         retry_at = micros("p.retry_at"),
         next_reconcile_at = micros("p.next_reconcile_at"),
@@ -158,7 +163,7 @@ fn columns() -> String {
 impl Store {
     /// A page of a list.
     pub async fn listings(&self, choice: &PipelineChoice) -> Result<Vec<PipelineListing>> {
-        let sql = select(choice, &columns());
+        let sql = format!("{} {}", with_live_runners(), select(choice, &columns()));
         let rows: Vec<Listed> =
             bound(sqlx::query_as(sqlx::AssertSqlSafe(sql)), choice).fetch_all(&self.pool).await?;
         rows.into_iter().map(PipelineListing::try_from).collect()
@@ -167,9 +172,10 @@ impl Store {
     /// Many at once, in any order: one look serves many callers.
     pub async fn listings_of(&self, references: &[PipelineRef]) -> Result<Vec<PipelineListing>> {
         let sql = format!(
-            "select {} from etl.etl_pipelines p cross join lateral (
+            "{} select {} from etl.etl_pipelines p cross join lateral (
                     select p.name as key, {EFFECTIVE_TARGET} as target) k
               where p.id = any($1) or p.name = any($2)",
+            with_live_runners(),
             columns()
         );
         let ids: Vec<Uuid> = references.iter().filter_map(PipelineRef::id).collect();
@@ -238,6 +244,7 @@ impl TryFrom<Listed> for PipelineListing {
             stalls: row.stalls,
             last_run: row.last_run.map(|Json(run)| run),
             last_verdict: row.last_verdict.map(|Json(verdict)| verdict),
+            waiting: row.waiting.map(|Json(waiting)| waiting),
             next_reconcile_at: row.next_reconcile_at.map(moment).transpose()?,
             reconcile_schedule_error: row.reconcile_schedule_error,
             full_schedule: row.full_schedule,
@@ -276,6 +283,7 @@ impl From<PipelineRecord> for PipelineListing {
             stalls: record.stalls,
             last_run: record.last_run,
             last_verdict: record.last_verdict,
+            waiting: record.waiting,
             next_reconcile_at: record.next_reconcile_at,
             reconcile_schedule_error: record.reconcile_schedule_error,
             full_schedule: record.config.full_schedule,

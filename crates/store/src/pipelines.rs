@@ -11,7 +11,8 @@ use vitrina_core::{Lifecycle, Pipeline, PipelineId, RunId, Status};
 
 use crate::reconciles::LAST_VERDICT;
 use crate::runs::RUN_AS_DOCUMENT;
-use crate::{Error, LastVerdict, Result, RunRecord, Store};
+use crate::waiting::{waiting, with_live_runners};
+use crate::{Error, LastVerdict, Result, RunRecord, Store, Waiting};
 
 /// How a person names a pipeline: by id or by name. A name is never a uuid.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -69,6 +70,9 @@ pub struct PipelineRecord {
     pub full_schedule_error: Option<String>,
     pub last_run: Option<RunRecord>,
     pub last_verdict: Option<LastVerdict>,
+    /// Why nobody executes what it waits for; looked for only where it is shown.
+    #[serde(default)]
+    pub waiting: Option<Waiting>,
     /// What the source had committed before is in the target.
     pub as_of: Option<Timestamp>,
     /// How long ago that is, by the clock that tells `as_of`.
@@ -112,12 +116,23 @@ pub(crate) fn as_document() -> String {
 impl Store {
     pub async fn pipeline(&self, reference: &PipelineRef) -> Result<PipelineRecord> {
         let mut connection = self.pool.acquire().await?;
-        find(&mut connection, reference).await
+        let document = format!("{} || jsonb_build_object('waiting', {})", as_document(), waiting());
+        read(&mut connection, reference, &with_live_runners(), &document).await
     }
 }
 
+/// Without why it waits, which is of no use to who changes it.
 pub(crate) async fn find(connection: &mut PgConnection, reference: &PipelineRef) -> Result<PipelineRecord> {
-    let sql = format!("select {} from etl.etl_pipelines p where p.id = $1 or p.name = $2", as_document());
+    read(connection, reference, "", &as_document()).await
+}
+
+async fn read(
+    connection: &mut PgConnection,
+    reference: &PipelineRef,
+    with: &str,
+    document: &str,
+) -> Result<PipelineRecord> {
+    let sql = format!("{with} select {document} from etl.etl_pipelines p where p.id = $1 or p.name = $2");
     let (id, name) = match reference {
         PipelineRef::Id(id) => (Some(id.0), None),
         PipelineRef::Name(name) => (None, Some(name.as_str())),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use vitrina_core::{LeaseToken, PipelineId};
 
+use crate::waiting::has_all;
 use crate::{Result, RunnerAbilities, Store};
 
 /// A pipeline whose lease has expired this often without a committed batch in between may be what kills its runners.
@@ -73,19 +74,21 @@ impl Store {
 
     /// For how long a suspect that this runner could execute has waited for one that is idle.
     pub async fn suspect_waits(&self, runner: &RunnerAbilities) -> Result<Option<Duration>> {
-        let seconds: Option<f64> = sqlx::query_scalar(
+        let sql = format!(
             "select extract(epoch from clock_timestamp() - min(since))::float8
-               from (select case status when 'RUN_REQUESTED' then greatest(requested_at, retry_at) else lease_until end as since
-                       from etl.etl_pipelines
-                      where status in ('RUN_REQUESTED', 'RUNNING') and connections_needed <@ $1 and tasks_needed <@ $2
-                        and stalls + (status <> 'RUN_REQUESTED')::int >= $3) waiting
+               from (select case p.status when 'RUN_REQUESTED' then greatest(p.requested_at, p.retry_at) else p.lease_until end as since
+                       from etl.etl_pipelines p
+                      where p.status in ('RUN_REQUESTED', 'RUNNING') and {able}
+                        and p.stalls + (p.status <> 'RUN_REQUESTED')::int >= $3) waiting
               where since < clock_timestamp()",
-        )
-        .bind(&runner.connections)
-        .bind(&runner.python_tasks)
-        .bind(SUSPECT)
-        .fetch_one(&self.pool)
-        .await?;
+            able = has_all("$1", "$2"),
+        );
+        let seconds: Option<f64> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .bind(&runner.connections)
+            .bind(&runner.python_tasks)
+            .bind(SUSPECT)
+            .fetch_one(&self.pool)
+            .await?;
         Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
     }
 }

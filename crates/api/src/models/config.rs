@@ -12,6 +12,7 @@ use vitrina_core::{
 
 use super::{Document, SharedTarget};
 use super::{Task, Watch, words};
+use crate::app::Rules;
 
 /// A pipeline as it is written. `name` and `target_table` are needed, and one of `source_query`,
 /// `source_table` and `tasks`.
@@ -36,9 +37,8 @@ pub(crate) struct PipelineConfig {
     /// `postgres` or `python`.
     #[serde(default = "postgres")]
     source_type: String,
-    /// A named connection of the server's configuration.
-    #[serde(default = "source")]
-    pub(crate) source_connection: String,
+    /// A named connection of the server's configuration; left out, the only source that it has, else `source`.
+    source_connection: Option<String>,
     source_table: Option<String>,
     source_query: Option<String>,
     /// What its rows have in the column by which its target is shared.
@@ -104,7 +104,8 @@ impl PipelineConfig {
         self.tasks.iter().map(|task| task.order_index).collect()
     }
 
-    pub(crate) fn into_pipeline(self, id: PipelineId) -> Pipeline {
+    /// What it leaves out is as by default at this server.
+    pub(crate) fn into_pipeline(self, id: PipelineId, rules: &Rules) -> Pipeline {
         Pipeline {
             id,
             name: self.name,
@@ -112,7 +113,7 @@ impl PipelineConfig {
             tags: self.tags,
             kind: self.kind,
             source_type: self.source_type,
-            source_connection: self.source_connection,
+            source_connection: self.source_connection.unwrap_or_else(|| rules.usual_source().to_owned()),
             source_table: self.source_table,
             source_query: self.source_query,
             target_table: self.target_table,
@@ -149,7 +150,7 @@ impl From<Pipeline> for PipelineConfig {
             tags: pipeline.tags,
             kind: pipeline.kind,
             source_type: pipeline.source_type,
-            source_connection: pipeline.source_connection,
+            source_connection: Some(pipeline.source_connection),
             source_table: pipeline.source_table,
             source_query: pipeline.source_query,
             shared_value: pipeline.shared_value,
@@ -262,9 +263,6 @@ fn sql() -> PipelineKind {
 }
 fn postgres() -> String {
     "postgres".to_owned()
-}
-fn source() -> String {
-    "source".to_owned()
 }
 fn full() -> Mode {
     Mode::Full

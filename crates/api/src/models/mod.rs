@@ -16,6 +16,7 @@ mod state;
 mod system;
 mod target;
 mod task;
+mod waiting;
 mod watch;
 pub(crate) mod words;
 
@@ -27,7 +28,7 @@ pub(crate) use config::{PipelineConfig, PipelineConfigPatch, TargetConfig};
 pub(crate) use connection::{Connection, ConnectionFinding, ConnectionTest, SourceSchema};
 pub(crate) use explain::{Explanation, PassPlan};
 pub(crate) use key::{Key, MOST_KEYS};
-pub(crate) use pipeline::{PipelineDetail, PipelineStatus, PipelineSummary, Reloaded};
+pub(crate) use pipeline::{PipelineDetail, PipelineStatus, PipelineSummary, Reloaded, SavedPipeline};
 pub(crate) use plan::{
     Action, Applied, Configuration, Effect, FieldChange, NamedTarget, Order, Plan, PlannedChange,
 };
@@ -49,6 +50,7 @@ pub(crate) use system::{
 };
 pub(crate) use target::{Document, SharedTarget, TargetDetail, TargetStanding};
 pub(crate) use task::Task;
+pub(crate) use waiting::Waiting;
 pub(crate) use watch::Watch;
 
 /// One page of a list.

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use vitrina_core::{Capture, FirstLoad, Mode, PipelineKind, ReadBy, Status};
 use vitrina_store::{PipelineListing, PipelineRecord};
 
-use super::{LastReconcile, Run, Task, Watch, words};
+use super::{Check, LastReconcile, Run, Task, Waiting, Watch, words};
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PipelineSummary {
@@ -40,6 +40,8 @@ pub(crate) struct PipelineSummary {
     active_run: Option<Uuid>,
     /// The newest run, open or closed.
     last_run: Option<Run>,
+    /// Why nobody executes what it waits for; null where it is executed, or waits for nothing.
+    waiting: Option<Waiting>,
     freshness: Freshness,
     /// The newest verdict on whether the target equals its source; null where it was never compared.
     last_reconcile: Option<LastReconcile>,
@@ -94,6 +96,7 @@ impl From<PipelineListing> for PipelineSummary {
             full_schedule_error: listed.full_schedule_error,
             active_run: listed.run_id.map(|run| run.0),
             last_run: listed.last_run.map(Run::from),
+            waiting: listed.waiting.map(Waiting::from),
             freshness,
             last_reconcile: listed.last_verdict.map(LastReconcile::from),
             next_reconcile_at: listed.next_reconcile_at,
@@ -166,6 +169,15 @@ impl From<PipelineRecord> for PipelineDetail {
     }
 }
 
+/// A pipeline as it was saved.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SavedPipeline {
+    #[serde(flatten)]
+    pub(crate) pipeline: PipelineDetail,
+    /// What its runs would wait for, as things are.
+    pub(crate) warnings: Vec<Check>,
+}
+
 /// A new version of a configuration that was looked at again.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Reloaded {
@@ -187,6 +199,8 @@ pub(crate) struct PipelineStatus {
     cancel_requested: bool,
     /// One more run begins when the active one has ended.
     pending: bool,
+    /// Why nobody executes what it waits for; null where it is executed, or waits for nothing.
+    waiting: Option<Waiting>,
     /// When a run that was given back for want of a connection is tried again.
     retry_at: Option<Timestamp>,
     /// When it runs next by itself.
@@ -208,12 +222,13 @@ pub(crate) struct PipelineStatus {
 }
 
 impl PipelineStatus {
-    /// Changes with all that a poller waits for; not with the figures of a run under way.
+    /// Changes with all that a poller waits for, and with why it waits; not with the figures of a run under way.
     pub(crate) fn etag(&self) -> String {
         let run = self.last_run.as_ref().map(Run::stage).unwrap_or_default();
         let flags = [self.enabled, self.cancel_requested, self.pending].map(u8::from);
         let verdict = self.last_reconcile.as_ref().map(LastReconcile::tag).unwrap_or_default();
-        format!("\"{}.{}{}{}.{run}{verdict}\"", self.status, flags[0], flags[1], flags[2])
+        let waiting = self.waiting.as_ref().map(|waiting| format!(".{}", waiting.code)).unwrap_or_default();
+        format!("\"{}.{}{}{}.{run}{verdict}{waiting}\"", self.status, flags[0], flags[1], flags[2])
     }
 }
 
@@ -228,6 +243,7 @@ impl From<&PipelineListing> for PipelineStatus {
             enabled: listed.enabled,
             cancel_requested: listed.cancel_requested,
             pending: listed.pending,
+            waiting: listed.waiting.clone().map(Waiting::from),
             retry_at: listed.retry_at,
             next_run_at: listed.next_run_at,
             stalls: listed.stalls,

@@ -17,9 +17,10 @@ use crate::error::Result;
 use crate::extract::{Body, IfMatch, OptionalBody, PipelinePath};
 use crate::models::{
     Page, PipelineConfig, PipelineConfigPatch, PipelineDetail, PipelineStatus, PipelineSummary, Question,
-    Reloaded, Verdict,
+    Reloaded, SavedPipeline, Verdict,
 };
 use crate::query::{DryRun, Params, PipelineSlice, Wait};
+use crate::services::pipelines::Saved;
 use crate::services::{pipelines, runs};
 
 /// Pipelines, by name or as asked for
@@ -37,13 +38,14 @@ pub(super) async fn list(
 /// Create a pipeline
 ///
 /// All broken rules are reported at once, those of the SQL guard with line and column. The query is described at its
-/// source. With `dry_run` nothing is saved, and the answer is that of POST /validate.
+/// source. With `dry_run` nothing is saved, and the answer is that of POST /validate. `warnings` name what its runs would
+/// wait for: connections and Python functions that no living runner has.
 #[utoipa::path(post, path = "/pipelines", tag = "pipelines", operation_id = "create_pipeline",
     params(DryRun),
     request_body = PipelineConfig,
     responses(
         (status = 200, description = "a dry run", body = Verdict),
-        (status = 201, body = PipelineDetail, headers(
+        (status = 201, body = SavedPipeline, headers(
             ("location", description = "the pipeline"), ("etag", description = "its version"))),
         BadBody, NameTaken, TooLarge, NotJson, InvalidPipeline))]
 pub(super) async fn create(
@@ -55,10 +57,11 @@ pub(super) async fn create(
     if dry_run {
         return Ok(Json(pipelines::forecast(&app, &actor, config).await?).into_response());
     }
-    let record = pipelines::create(&app, &actor, config).await?;
+    let Saved { record, warnings } = pipelines::create(&app, &actor, config).await?;
     let location = format!("/api/v1/pipelines/{}", record.config.id);
     let headers = [(header::LOCATION, location), (header::ETAG, etag(record.version))];
-    Ok((StatusCode::CREATED, headers, Json(PipelineDetail::from(record))).into_response())
+    let saved = SavedPipeline { pipeline: record.into(), warnings };
+    Ok((StatusCode::CREATED, headers, Json(saved)).into_response())
 }
 
 /// A pipeline with all of its configuration
@@ -74,6 +77,11 @@ fn shown(record: PipelineRecord) -> Response {
     ([(header::ETAG, etag(record.version))], Json(PipelineDetail::from(record))).into_response()
 }
 
+fn saved(Saved { record, warnings }: Saved) -> Response {
+    let etag = etag(record.version);
+    ([(header::ETAG, etag)], Json(SavedPipeline { pipeline: record.into(), warnings })).into_response()
+}
+
 /// Change a pipeline
 ///
 /// A merge-patch (RFC 7396): fields that it names change, null sets back to the default, lists are replaced. While a run
@@ -83,7 +91,7 @@ fn shown(record: PipelineRecord) -> Response {
     params(("p" = String, Path, description = "id or name"),
            ("if-match" = String, Header, description = "the etag of the version that is known, or *")),
     request_body(content = PipelineConfigPatch, content_type = "application/merge-patch+json"),
-    responses((status = 200, body = PipelineDetail, headers(("etag", description = "its version"))),
+    responses((status = 200, body = SavedPipeline, headers(("etag", description = "its version"))),
               BadState, NoPipeline, CannotEdit, ConfigMoved, TooLarge, NotJson, InvalidPipeline, NoIfMatch))]
 pub(super) async fn edit(
     State(app): State<App>,
@@ -93,7 +101,7 @@ pub(super) async fn edit(
     Body(patch): Body<Map<String, Value>>,
 ) -> Result<Response> {
     let version = version.needed()?;
-    Ok(shown(pipelines::edit(&app, &actor, &reference, &patch, version).await?))
+    Ok(saved(pipelines::edit(&app, &actor, &reference, &patch, version).await?))
 }
 
 /// Change a pipeline, in whatever version it is
@@ -103,7 +111,7 @@ pub(super) async fn edit(
     params(("p" = String, Path, description = "id or name"),
            ("if-match" = Option<String>, Header, description = "the etag of the version that is known")),
     request_body = PipelineConfigPatch,
-    responses((status = 200, body = PipelineDetail, headers(("etag", description = "its version"))),
+    responses((status = 200, body = SavedPipeline, headers(("etag", description = "its version"))),
               BadState, NoPipeline, CannotEdit, ConfigMoved, TooLarge, NotJson, InvalidPipeline))]
 pub(super) async fn update_config(
     State(app): State<App>,
@@ -112,7 +120,7 @@ pub(super) async fn update_config(
     version: IfMatch,
     Body(patch): Body<Map<String, Value>>,
 ) -> Result<Response> {
-    Ok(shown(pipelines::edit(&app, &actor, &reference, &patch, version.given()).await?))
+    Ok(saved(pipelines::edit(&app, &actor, &reference, &patch, version.given()).await?))
 }
 
 /// Look at the configuration again

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 use vitrina_core::{Mode, Pipeline, PipelineId, Target, TargetName, Violation};
 use vitrina_guard::{DescribeError, DescribedColumn, Finding, Reading};
-use vitrina_store::{Actor, Error as StoreError};
+use vitrina_store::{Actor, Error as StoreError, Untakeable};
 
 use crate::SourceConnection;
 use crate::app::App;
@@ -38,7 +38,7 @@ impl Examined {
 /// the same is asked again before every run.
 pub(super) async fn examine(app: &App, config: PipelineConfig, id: PipelineId) -> Result<Examined> {
     let order = config.task_order();
-    let pipeline = config.into_pipeline(id);
+    let pipeline = config.into_pipeline(id, &app.rules);
     let (pipeline, mut checks) = judge(app, pipeline, order).await?;
     if checks.is_empty() {
         checks.extend(ask_source(app, &pipeline).await);
@@ -49,7 +49,7 @@ pub(super) async fn examine(app: &App, config: PipelineConfig, id: PipelineId) -
 /// By the rules alone: its source is away, and is not asked again and again.
 pub(super) async fn examine_unasked(app: &App, config: PipelineConfig, id: PipelineId) -> Result<Examined> {
     let order = config.task_order();
-    let (pipeline, mut checks) = judge(app, config.into_pipeline(id), order).await?;
+    let (pipeline, mut checks) = judge(app, config.into_pipeline(id, &app.rules), order).await?;
     if checks.is_empty() {
         checks.push(undescribed("it does not answer"));
     }
@@ -59,7 +59,7 @@ pub(super) async fn examine_unasked(app: &App, config: PipelineConfig, id: Pipel
 /// By the rules alone, and only for what they say of fields that change.
 pub(super) async fn judged(app: &App, config: PipelineConfig, before: &Pipeline) -> Result<Examined> {
     let order = config.task_order();
-    let (pipeline, mut checks) = judge(app, config.into_pipeline(before.id), order).await?;
+    let (pipeline, mut checks) = judge(app, config.into_pipeline(before.id, &app.rules), order).await?;
     let changed = before.differences(&pipeline);
     checks.retain(|check| changed.iter().any(|field| check.field == format!("/{field}")));
     Ok(Examined { pipeline, checks })
@@ -80,7 +80,25 @@ pub(super) async fn examine_deeply(
     }
     checks.extend(owned);
     checks.extend(unknown_tasks(app, &pipeline).await?);
+    let told = ["runner.none", "python.unknown_task"];
+    if !checks.iter().any(|check| told.contains(&check.code.as_str())) {
+        checks.extend(untakeable(app, &pipeline).await?);
+    }
     Ok(checks)
+}
+
+/// That no runner which is alive could execute it, as it is saved: its runs would wait.
+pub(super) async fn untakeable(app: &App, pipeline: &Pipeline) -> Result<Option<Check>> {
+    let Ok(name) = pipeline.effective_target().parse::<TargetName>() else { return Ok(None) };
+    let target = app.store.target(&name).await?;
+    let needed = [pipeline.source_connection.clone(), target.connection];
+    let found = app.store.untakeable(&needed, &pipeline.python_tasks()).await?;
+    Ok(found.filter(|_| pipeline.enabled).map(|found| would_wait("", &found)))
+}
+
+pub(super) fn would_wait(place: &str, found: &Untakeable) -> Check {
+    let message = format!("its runs would wait: {}", found.message);
+    Check::new(Severity::Warning, &found.code, place, &message)
 }
 
 /// Others that write to its target: it cannot be saved, or where it is already its runs will be refused.

@@ -18,7 +18,7 @@ pub(crate) async fn of_saved(app: &App, reference: &PipelineRef) -> Result<Expla
 }
 
 pub(crate) async fn of_unsaved(app: &App, config: PipelineConfig) -> Result<Explanation> {
-    of(app, &config.into_pipeline(PipelineId(Uuid::now_v7()))).await
+    of(app, &config.into_pipeline(PipelineId(Uuid::now_v7()), &app.rules)).await
 }
 
 async fn of(app: &App, pipeline: &Pipeline) -> Result<Explanation> {

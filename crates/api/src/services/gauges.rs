@@ -27,6 +27,7 @@ fn describe() {
     describe_gauge!("vitrina_pipeline_freshness_limit_seconds", Unit::Seconds, "how much lag the pipeline may have");
     describe_gauge!("vitrina_pipeline_last_success_timestamp_seconds", Unit::Seconds, "end of the last successful run that was no backfill");
     describe_gauge!("vitrina_pipeline_status", "1 for the status the pipeline has, 0 for the others");
+    describe_gauge!("vitrina_pipeline_waiting", "1 for the reason why nobody executes what the pipeline waits for");
     describe_gauge!("vitrina_pipeline_enabled", "1 where the pipeline may run");
     describe_gauge!("vitrina_rejected_rows", "rejects that are open and that nobody has acknowledged");
     describe_gauge!("vitrina_reconcile_differences", "rows that differ from the source by kind, as the last reconcile has found");
@@ -56,6 +57,9 @@ fn show_pipeline(pipeline: &PipelineGauges) {
     }
     gauge!("vitrina_pipeline_enabled", "pipeline" => name()).set(f64::from(u8::from(pipeline.enabled)));
     gauge!("vitrina_rejected_rows", "pipeline" => name()).set(pipeline.rejected as f64);
+    if let Some(waiting) = &pipeline.waiting {
+        gauge!("vitrina_pipeline_waiting", "pipeline" => name(), "reason" => waiting.code.clone()).set(1.0);
+    }
     if let Some(last) = &pipeline.verdict {
         show_verdict(&pipeline.name, last);
     }

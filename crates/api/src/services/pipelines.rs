@@ -19,11 +19,24 @@ pub(crate) async fn find(app: &App, reference: &PipelineRef) -> Result<PipelineR
     Ok(app.store.pipeline(reference).await?)
 }
 
-pub(crate) async fn create(app: &App, actor: &Actor, config: PipelineConfig) -> Result<PipelineRecord> {
+pub(crate) async fn create(app: &App, actor: &Actor, config: PipelineConfig) -> Result<Saved> {
     let id = new_id();
     let pipeline = checks::examine(app, config, id).await?.sound()?;
     app.configure(actor, &[Change::CreatePipeline(pipeline)]).await?;
-    find(app, &PipelineRef::Id(id)).await
+    saved(app, id).await
+}
+
+/// A pipeline as it is now, and what its runs would wait for.
+#[derive(Debug)]
+pub(crate) struct Saved {
+    pub(crate) record: PipelineRecord,
+    pub(crate) warnings: Vec<Check>,
+}
+
+async fn saved(app: &App, id: PipelineId) -> Result<Saved> {
+    let record = find(app, &PipelineRef::Id(id)).await?;
+    let warnings = checks::untakeable(app, &record.config).await?.into_iter().collect();
+    Ok(Saved { record, warnings })
 }
 
 /// A merge-patch (RFC 7396): what it names changes, null sets back to the default, and the rest stays. `version` is the
@@ -34,7 +47,7 @@ pub(crate) async fn edit(
     reference: &PipelineRef,
     patch: &Map<String, Value>,
     version: Option<i64>,
-) -> Result<PipelineRecord> {
+) -> Result<Saved> {
     for _ in 0..ATTEMPTS {
         let before = find(app, reference).await?;
         if let Some(seen) = version.filter(|seen| *seen != before.version) {
@@ -48,7 +61,7 @@ pub(crate) async fn edit(
             Err(Error::Store(error)) if version.is_none() && is_race(&error) => {}
             edited => {
                 edited?;
-                return find(app, &PipelineRef::Id(id)).await;
+                return saved(app, id).await;
             }
         }
     }
@@ -62,7 +75,7 @@ fn is_race(error: &StoreError) -> bool {
 /// What an edit would save, when nothing speaks against it.
 async fn patched(app: &App, before: Pipeline, patch: &Map<String, Value>) -> Result<Pipeline> {
     let after = merged(before.clone(), patch)?;
-    let settled = after.clone().into_pipeline(before.id);
+    let settled = after.clone().into_pipeline(before.id, &app.rules);
     // What does not speak of source or target may change although these are broken: above all, a pipeline is disabled.
     if before.edit(&settled, Status::Running).is_ok() {
         return checks::judged(app, after, &before).await?.sound();
@@ -99,7 +112,7 @@ pub(crate) async fn validate(
     config: PipelineConfig,
     target: Option<TargetConfig>,
 ) -> Result<Verdict> {
-    let name = config.clone().into_pipeline(new_id()).effective_target().parse::<TargetName>();
+    let name = config.clone().into_pipeline(new_id(), &app.rules).effective_target().parse::<TargetName>();
     // A name that is none is found by the rules.
     let target = target.zip(name.ok()).map(|(target, name)| target.into_target(&name));
     Ok(checks::examine_deeply(app, actor, config, target, new_id()).await?.into())

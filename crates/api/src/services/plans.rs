@@ -147,6 +147,7 @@ async fn draft(app: &App, configuration: Configuration) -> Result<Draft> {
         draft.prune(&present, &named, &described);
     }
     draft.note_owners(&places, &present);
+    draft.note_untakeable(app, &places, &present).await?;
     Ok(draft)
 }
 
@@ -199,6 +200,38 @@ impl Draft {
             }
         }
         self.checks.extend(checks);
+    }
+
+    /// What changes and no runner that is alive could execute. That there is none at all is said once.
+    async fn note_untakeable(
+        &mut self,
+        app: &App,
+        places: &BTreeMap<String, usize>,
+        present: &Present,
+    ) -> Result<()> {
+        let changed: BTreeSet<PipelineId> = self.changes.iter().filter_map(saved_pipeline).collect();
+        let after = self.configured(present);
+        let mut needs: BTreeMap<([String; 2], Vec<&str>), Vec<usize>> = BTreeMap::new();
+        for (pipeline, target) in after.written().filter(|(pipeline, _)| pipeline.enabled) {
+            let Some(place) = places.get(&pipeline.name).filter(|_| changed.contains(&pipeline.id)) else {
+                continue;
+            };
+            let connections = [pipeline.source_connection.clone(), target.connection];
+            needs.entry((connections, pipeline.python_tasks())).or_default().push(*place);
+        }
+        let mut checks = Vec::new();
+        for ((connections, functions), places) in needs {
+            let Some(found) = app.store.untakeable(&connections, &functions).await? else { continue };
+            if found.code == "runner.none" {
+                checks.push(checks::would_wait("", &found));
+                break;
+            }
+            checks.extend(
+                places.iter().map(|place| checks::would_wait(&format!("/pipelines/{place}"), &found)),
+            );
+        }
+        self.checks.extend(checks);
+        Ok(())
     }
 
     /// Who will write where once this is carried out.
@@ -255,13 +288,13 @@ impl Draft {
         let id = before.map_or_else(|| PipelineId(Uuid::now_v7()), |record| record.config.id);
         let old = before.map(|record| written(&PipelineConfig::from(record.config.clone())));
         // In the order of its steps, however the file lists them.
-        let settled = PipelineConfig::from(config.clone().into_pipeline(id));
-        let fields = differences(old.as_ref(), &written(&settled));
+        let settled = config.clone().into_pipeline(id, &app.rules);
+        let source = settled.source_connection.clone();
+        let fields = differences(old.as_ref(), &written(&PipelineConfig::from(settled)));
         if before.is_some() && fields.is_empty() {
             return Ok(());
         }
         let name = config.name.clone();
-        let source = config.source_connection.clone();
         let examined = match self.away.contains(&source) {
             true => checks::examine_unasked(app, config, id).await?,
             false => checks::examine(app, config, id).await?,
@@ -339,6 +372,13 @@ impl Draft {
     fn fault(&mut self, place: &str, faults: Vec<Fault>) {
         let placed = |fault: Fault| Fault { pointer: format!("{place}{}", fault.pointer), ..fault };
         self.checks.extend(faults.into_iter().map(placed).map(Check::from));
+    }
+}
+
+fn saved_pipeline(change: &Change) -> Option<PipelineId> {
+    match change {
+        Change::CreatePipeline(pipeline) | Change::EditPipeline { after: pipeline, .. } => Some(pipeline.id),
+        _ => None,
     }
 }
 

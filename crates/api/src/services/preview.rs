@@ -20,7 +20,7 @@ pub(crate) async fn of_saved(app: &App, reference: &PipelineRef, rows: usize) ->
 }
 
 pub(crate) async fn of_unsaved(app: &App, config: PipelineConfig, rows: usize) -> Result<Sample> {
-    let pipeline = config.into_pipeline(PipelineId(Uuid::now_v7()));
+    let pipeline = config.into_pipeline(PipelineId(Uuid::now_v7()), &app.rules);
     of(app, &pipeline, rows).await
 }
 

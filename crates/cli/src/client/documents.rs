@@ -250,7 +250,27 @@ pub(crate) struct Pipeline {
     pub(crate) full_schedule_error: Option<String>,
     pub(crate) last_run: Option<Run>,
     #[serde(default)]
+    pub(crate) waiting: Option<Waiting>,
+    #[serde(default)]
     pub(crate) last_reconcile: Option<LastReconcile>,
+}
+
+/// Why nobody executes what a pipeline waits for.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Waiting {
+    message: String,
+    pub(crate) since: Timestamp,
+    pub(crate) until: Option<Timestamp>,
+}
+
+impl Waiting {
+    /// What there is to say, and what to do about it.
+    pub(crate) fn parts(&self) -> (&str, Option<&str>) {
+        match self.message.split_once("\nhint: ") {
+            Some((detail, hint)) => (detail, Some(hint)),
+            None => (&self.message, None),
+        }
+    }
 }
 
 /// As far as it matters to who deletes it.
@@ -307,6 +327,8 @@ pub(crate) struct PipelineStatus {
     #[serde(default)]
     pub(crate) full_schedule_error: Option<String>,
     pub(crate) last_run: Option<Run>,
+    #[serde(default)]
+    pub(crate) waiting: Option<Waiting>,
     #[serde(default)]
     pub(crate) last_reconcile: Option<LastReconcile>,
 }
@@ -379,6 +401,7 @@ pub(crate) struct Repairing {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Run {
     pub(crate) id: Uuid,
+    pub(crate) pipeline: String,
     pub(crate) status: RunStatus,
     pub(crate) mode: Mode,
     /// A backfill of so many keys.

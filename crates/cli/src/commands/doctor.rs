@@ -10,7 +10,7 @@ use uuid::Uuid;
 use vitrina_api::SourceConnection;
 use vitrina_cluster::Installation;
 use vitrina_connectors::sources::changelog::Desk;
-use vitrina_store::Store;
+use vitrina_store::{PipelineChoice, PipelineListing, Store};
 
 use super::migrate;
 use crate::client::Client;
@@ -95,6 +95,7 @@ async fn meta_store(settings: &Settings, report: &mut Report) -> Option<Store> {
     check_runners(&store, report).await;
     check_writers(&store, report).await;
     check_copies(&store, report).await;
+    check_waiting(&store, report).await;
     Some(store)
 }
 
@@ -149,6 +150,23 @@ async fn check_copies(store: &Store, report: &mut Report) {
                 stopped.join(", ")
             ),
         ),
+    }
+}
+
+/// What nobody executes. Where all runners are busy that ends by itself.
+async fn check_waiting(store: &Store, report: &mut Report) {
+    let pipelines = match store.listings(&PipelineChoice::default()).await {
+        Ok(pipelines) => pipelines,
+        Err(error) => return report.fail("pipelines", &exit::explain(&error.into())),
+    };
+    let waiting = |pipeline: PipelineListing| Some((pipeline.name, pipeline.waiting?));
+    let waiting: Vec<_> = pipelines.into_iter().filter_map(waiting).collect();
+    if waiting.is_empty() {
+        report.add(Verdict::Ok, "pipelines", "none waits for a runner");
+    }
+    for (name, waiting) in waiting {
+        let verdict = if waiting.code == "runner.busy" { Verdict::Info } else { Verdict::Warn };
+        report.add(verdict, &format!("pipeline {name}"), &format!("it waits: {}", waiting.message));
     }
 }
 

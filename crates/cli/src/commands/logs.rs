@@ -3,11 +3,13 @@
 use anyhow::Result;
 use uuid::Uuid;
 
-use crate::client::{Client, LogLine};
+use crate::client::{Client, LogLine, Waiting};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, Format, one_line, time};
 use crate::shutdown::Shutdown;
+
+use super::status;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,6 +34,10 @@ const WAIT_SECONDS: u64 = 30;
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let client = context.client()?;
     let run = find(&client, &args.what).await?;
+    let Found { run, waiting } = run;
+    if let Some(waiting) = waiting {
+        output::say(&format!("the run waits: {}", status::reason(&waiting)));
+    }
     let shutdown = Shutdown::on_signals()?;
     match shutdown.race(tell(&client, run, args.follow, context.output)).await {
         Some(told) => told.map(|()| Exit::Done),
@@ -39,18 +45,30 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     }
 }
 
+struct Found {
+    run: Uuid,
+    /// Why nobody executes it.
+    waiting: Option<Waiting>,
+}
+
 /// A run's id and a pipeline's look alike: the run is asked for first.
-async fn find(client: &Client, what: &str) -> Result<Uuid> {
+async fn find(client: &Client, what: &str) -> Result<Found> {
     if let Ok(id) = what.parse::<Uuid>()
-        && client.follow(id, 0).await.is_ok()
+        && let Ok(run) = client.follow(id, 0).await
     {
-        return Ok(id);
+        let waiting = match run.known.status.is_open() {
+            true => client.status(&run.known.pipeline).await?.known.waiting,
+            false => None,
+        };
+        return Ok(Found { run: id, waiting });
     }
-    let last = client.status(what).await?.known.last_run;
-    last.map(|run| run.id).ok_or_else(|| {
-        Exit::Usage
-            .fault(format!("{what} has never run\nhint: `vitrina run {}` runs it", output::shell_word(what)))
-    })
+    let status = client.status(what).await?.known;
+    let Some(last) = status.last_run else {
+        let message =
+            format!("{what} has never run\nhint: `vitrina run {}` runs it", output::shell_word(what));
+        return Err(Exit::Usage.fault(message));
+    };
+    Ok(Found { run: last.id, waiting: status.waiting.filter(|_| last.status.is_open()) })
 }
 
 async fn tell(client: &Client, run: Uuid, follow: bool, format: Format) -> Result<()> {

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use vitrina_core::{Status, Verdict};
 
-use crate::client::{Client, LastReconcile, Pipeline as Listed, PipelineStatus, Run};
+use crate::client::{Client, LastReconcile, Pipeline as Listed, PipelineStatus, Run, Waiting};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::output::{self, grouped, time};
+use crate::output::{self, grouped, one_line, time};
 
 use super::live::{self, Line, View};
 
@@ -116,7 +116,12 @@ fn row(pipeline: &Listed) -> [String; 8] {
     ]
 }
 
+/// Why it waits takes the place of a time that says less.
 fn next_run(pipeline: &Listed) -> String {
+    if let Some(waiting) = &pipeline.waiting {
+        let until = waiting.until.map(|at| format!(" until {}", time(at))).unwrap_or_default();
+        return format!("waits{until}: {}", one_line(waiting.parts().0));
+    }
     let bad = pipeline.schedule_error.is_some() || pipeline.full_schedule_error.is_some();
     let first = pipeline.next_run_at.into_iter().chain(pipeline.next_full_run_at).min();
     match (bad, first, pipeline.status) {
@@ -140,6 +145,9 @@ fn described(status: &PipelineStatus) -> String {
     }
     if let Some(at) = status.retry_at {
         text.push_str(&format!(", tried again at {}", time(at)));
+    }
+    if let Some(waiting) = &status.waiting {
+        text.push_str(&format!("\nwaits since {}: {}", time(waiting.since), reason(waiting)));
     }
     let by_itself = !matches!(status.status, Status::Paused | Status::Failed);
     if let Some(at) = status.next_run_at.filter(|_| by_itself) {
@@ -167,6 +175,14 @@ fn described(status: &PipelineStatus) -> String {
     match &run.error {
         Some(error) => text + "\nerror: " + error,
         None => text,
+    }
+}
+
+/// Why it waits and, on a line of its own, what to do about it.
+pub(super) fn reason(waiting: &Waiting) -> String {
+    match waiting.parts() {
+        (detail, Some(hint)) => format!("{detail}\nhint: {hint}"),
+        (detail, None) => detail.to_owned(),
     }
 }
 

@@ -8,12 +8,14 @@ use serde_json::Value;
 use uuid::Uuid;
 use vitrina_core::{Mode, RunStatus};
 
-use crate::client::{Accepted, Answer, Client, Run};
+use crate::client::{Accepted, Answer, Client, Run, Waiting};
 use crate::config;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, Pace, Progress, grouped, seconds, shell_word};
 use crate::shutdown::Shutdown;
+
+use super::status;
 
 /// Among which a load is looked for, to tell how long the next one takes.
 const EARLIER_RUNS: u32 = 20;
@@ -84,18 +86,50 @@ pub(super) async fn watch(client: &Client, pipeline: &str, accepted: &Accepted) 
 
 /// Shows the run as it goes. Asking with a wait of a second is answered at once when it ends.
 async fn watch_run(client: &Client, pipeline: &str, id: Uuid) -> Result<Answer<Run>> {
-    let (mut progress, mut total) = (Progress::default(), None);
+    let (mut progress, mut total, mut reasons) = (Progress::default(), None, Reasons::default());
     loop {
         let run = client.follow(id, 1).await?;
         if !run.known.status.is_open() {
             progress.finish();
             return Ok(run);
         }
+        if reasons.may_have_come(&run.known) {
+            // Only shown, as what is expected.
+            let waiting = client.status(pipeline).await.ok().and_then(|status| status.known.waiting);
+            reasons.tell(waiting.as_ref(), &mut progress);
+        }
         if total.is_none() {
             // Only shown: without it the run goes on as well.
             total = Some(expected(client, pipeline, &run.known).await.unwrap_or_default());
         }
         show(&run.known, total.flatten(), &mut progress);
+    }
+}
+
+/// Why a run waits, told once until that is another reason or the run has come further.
+#[derive(Debug, Default)]
+struct Reasons {
+    rows_read: Option<u64>,
+    told: Option<String>,
+}
+
+impl Reasons {
+    /// A run that reads rows waits for nobody.
+    fn may_have_come(&mut self, run: &Run) -> bool {
+        let moved = run.started_at.is_some() && self.rows_read.replace(run.rows_read) != Some(run.rows_read);
+        if moved {
+            self.told = None;
+        }
+        !moved
+    }
+
+    fn tell(&mut self, waiting: Option<&Waiting>, progress: &mut Progress) {
+        let Some(reason) = waiting.map(status::reason) else { return };
+        if self.told.as_ref() != Some(&reason) {
+            progress.finish();
+            output::say(&format!("the run waits: {reason}"));
+            self.told = Some(reason);
+        }
     }
 }
 

@@ -13,3 +13,4 @@ mod rejects;
 mod schedules;
 mod stage;
 mod steps;
+mod waiting;
