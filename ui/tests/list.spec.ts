@@ -1,14 +1,20 @@
 import { expect, expectAccessible, screenshot, test } from './stand';
 
-test('the list tells what is late and why, and what failed and what to do', async ({ page, stand, as }) => {
+test('the list tells what is late, waits or failed, and why', async ({ page, stand, as }) => {
   await stand.createPipeline('film_dim', { freshness_limit_seconds: 3600, tags: ['films'] });
   await stand.createPipeline('film_rating_agg', { freshness_limit_seconds: 1, tags: ['films', 'ratings'] });
   await stand.createPipeline('user_features', { target_table: 'analytics.nowhere' });
   await stand.createPipeline('audience_segments', {});
+  const tasks = [
+    { order_index: 1, task_type: 'SQL', body: 'select id, title, modified from content.film_work' },
+    { order_index: 2, task_type: 'PYTHON', body: 'score_films' },
+  ];
+  await stand.createPipeline('film_scores', { source_query: null, tasks });
   for (const name of ['film_dim', 'film_dim', 'film_rating_agg', 'film_dim', 'user_features'])
     await stand.runToEnd(name);
   await stand.call('POST', '/pipelines/film_rating_agg/disable');
   await stand.compareToEnd('film_dim');
+  await stand.call('POST', '/pipelines/film_scores/run', {});
 
   await as('operator');
   await page.goto('/ui/');
@@ -22,6 +28,7 @@ test('the list tells what is late and why, and what failed and what to do', asyn
   await expect(row('user_features')).toContainText('`vitrina mart` shows the statement that creates it');
   await expect(row('user_features')).toContainText('analytics.nowhere');
   await expect(row('audience_segments')).toContainText('never ran');
+  await expect(row('film_scores')).toContainText(/Waits: no live runner .* has the Python function "score_films"/);
   await expect(page.getByRole('button', { name: 'Late 1' })).toBeVisible();
   await expectAccessible(page);
   await screenshot(page, 'pipelines', 'light');
@@ -32,10 +39,16 @@ test('the list tells what is late and why, and what failed and what to do', asyn
   await expect(page.locator('tbody tr')).toHaveCount(1);
   await page.reload();
   await expect(page.locator('tbody tr')).toHaveCount(1);
-  await page.getByRole('button', { name: 'All 4' }).click();
+  await page.getByRole('button', { name: 'All 5' }).click();
   await page.getByRole('searchbox').fill('rating');
   await expect(page).toHaveURL(/q=rating/);
   await expect(page.locator('tbody tr').first()).toHaveAttribute('data-pipeline', 'film_rating_agg');
+
+  await page.goto('/ui/pipelines/film_scores');
+  await expect(page.getByRole('alert')).toContainText('python.modules');
+  await expectAccessible(page);
+  await stand.call('POST', '/pipelines/film_scores/cancel');
+  await expect(page.getByRole('alert')).toHaveCount(0);
 });
 
 test('a run that needs a decision asks for it where it was asked for', async ({ page, stand, as }) => {

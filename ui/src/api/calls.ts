@@ -56,6 +56,7 @@ export type TargetConfig = Schemas['TargetConfig'];
 export type TargetDetail = Schemas['TargetDetail'];
 export type TargetStanding = Schemas['TargetStanding'];
 export type Verdict = Schemas['Verdict'];
+export type Waiting = Schemas['Waiting'];
 export interface Page<T> {
   items: T[];
   next_cursor?: string | null;

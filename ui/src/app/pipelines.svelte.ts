@@ -138,10 +138,10 @@ function unchanged(before: Pipeline | undefined, now: Pipeline): Pipeline {
 function merged(pipeline: Pipeline, status: PipelineStatus | undefined): Pipeline {
   if (!status) return pipeline;
   const { enabled, last_run, next_run_at, schedule_error, freshness, last_reconcile } = status;
-  const { next_full_run_at, full_schedule_error } = status;
+  const { next_full_run_at, full_schedule_error, waiting } = status;
   const active_run = status.active_run?.id ?? null;
   const news = { enabled, last_run, next_run_at, schedule_error, freshness, last_reconcile, active_run };
-  return { ...pipeline, status: status.status, ...news, next_full_run_at, full_schedule_error };
+  return { ...pipeline, status: status.status, ...news, next_full_run_at, full_schedule_error, waiting };
 }
 
 /** Deleted meanwhile. */

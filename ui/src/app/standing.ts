@@ -1,7 +1,7 @@
 // What a pipeline's figures mean for whoever operates it: whether it is late and why, and what can be asked of it now.
 
 import { splitHint } from '../api/problem';
-import type { Freshness, Pipeline, Status } from '../api/calls';
+import type { Freshness, Pipeline, Status, Waiting } from '../api/calls';
 import { duration, until } from '../format/time';
 import { t } from '../i18n/index.svelte';
 
@@ -31,6 +31,12 @@ export function isLate(freshness: Freshness, now: number): boolean {
 export function nextRun({ next_run_at, next_full_run_at }: Pipeline): string | undefined {
   const times = [next_run_at, next_full_run_at].filter((time) => time != null);
   return times.sort((a, b) => Date.parse(a) - Date.parse(b))[0];
+}
+
+/** Why nobody executes what it waits for, in one line. */
+export function whyWaits({ message, until: at }: Waiting): string {
+  const reason = splitHint(message).detail;
+  return at ? t('waits.until', { time: until(at), reason }) : t('waits.reason', { reason });
 }
 
 /** Why nothing newer has arrived, in one line. */

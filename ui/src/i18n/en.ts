@@ -79,6 +79,8 @@ export const en = {
   'freshness.none': 'no pass yet',
   'freshness.late': 'late',
   'freshness.as_of': 'All that the source had committed by {time} is in the target',
+  'waits.reason': 'Waits: {reason}',
+  'waits.until': 'Waits, tried again {time}: {reason}',
   'late.schedule_error': 'Late: its schedule cannot be read: {error}',
   'late.disabled': 'Late: it is disabled',
   'late.failed': 'Late: its last run failed: {error}',
@@ -175,6 +177,7 @@ export const en = {
   'decide.full': 'Full load',
   'decide.full_about': 'Load everything anew and replace it in one step: always right.',
   'overview.failed': 'The last run failed {time}',
+  'overview.waits': 'Waiting since {time}',
   'overview.look': 'Look at the run',
   'overview.open_run': 'Open',
   'overview.rejects': several({

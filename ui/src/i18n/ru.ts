@@ -75,6 +75,8 @@ export const ru: Words = {
   'freshness.none': 'ещё не было',
   'freshness.late': 'опаздывает',
   'freshness.as_of': 'В цели есть всё, что источник зафиксировал к {time}',
+  'waits.reason': 'Ждёт: {reason}',
+  'waits.until': 'Ждёт, новая попытка {time}: {reason}',
   'late.schedule_error': 'Опаздывает: расписание не читается: {error}',
   'late.disabled': 'Опаздывает: выключен',
   'late.failed': 'Опаздывает: последний запуск завершился ошибкой: {error}',
@@ -177,6 +179,7 @@ export const ru: Words = {
   'decide.full': 'Полная загрузка',
   'decide.full_about': 'Загрузить всё заново и заменить за один шаг: верно всегда.',
   'overview.failed': 'Последний запуск завершился ошибкой {time}',
+  'overview.waits': 'Ждёт с {time}',
   'overview.look': 'Посмотреть запуск',
   'overview.open_run': 'Открыть',
   'overview.rejects': {

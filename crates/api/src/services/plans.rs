@@ -147,7 +147,9 @@ async fn draft(app: &App, configuration: Configuration) -> Result<Draft> {
         draft.prune(&present, &named, &described);
     }
     draft.note_owners(&places, &present);
-    draft.note_untakeable(app, &places, &present).await?;
+    if draft.checks.iter().all(|check| check.severity != Severity::Error) {
+        draft.note_untakeable(app, &places, &present).await?;
+    }
     Ok(draft)
 }
 

@@ -203,6 +203,13 @@ impl App {
     }
 }
 
+/// What was saved, as it is shown later.
+pub(crate) fn without_warnings(mut saved: Value) -> Value {
+    assert!(saved["warnings"].is_array(), "{saved}");
+    saved.as_object_mut().unwrap().remove("warnings");
+    saved
+}
+
 /// A mart has one writer: each pipeline has its own.
 fn mart_of(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };

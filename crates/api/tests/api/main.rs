@@ -30,3 +30,4 @@ mod system;
 mod targets;
 mod tls;
 mod ui;
+mod waiting;

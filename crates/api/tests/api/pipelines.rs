@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::app::{App, QUERY, send};
+use crate::app::{App, QUERY, send, without_warnings};
 
 #[tokio::test]
 async fn a_created_pipeline_has_the_defaults_of_the_table() {
@@ -84,13 +84,13 @@ async fn a_full_schedule_is_checked_when_it_is_saved_and_shown_with_its_next_run
 #[tokio::test]
 async fn a_pipeline_is_found_by_id_and_by_name_at_every_spelling_of_its_path() {
     let app = App::start().await;
-    let created = app.create_pipeline("фильмы.v1").await;
-    let id = created.body["id"].as_str().unwrap();
+    let created = without_warnings(app.create_pipeline("фильмы.v1").await.body);
+    let id = created["id"].as_str().unwrap();
     for path in ["/api/v1/pipelines/", "/pipelines/"] {
         for name in [id, "фильмы.v1"] {
             for slash in ["", "/"] {
                 let answer = app.get(&format!("{path}{name}{slash}")).await.assert(200);
-                assert_eq!(answer.body, created.body);
+                assert_eq!(answer.body, created);
                 assert_eq!(answer.header("etag"), "\"1\"");
             }
         }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::app::{Answer, App, QUERY, send};
+use crate::app::{Answer, App, QUERY, runner, send};
 
 fn films() -> Value {
     json!({"name": "films", "target_table": "analytics.film_dim", "source_query": QUERY, "tags": ["core"]})
@@ -232,7 +232,9 @@ async fn what_is_exported_changes_nothing_when_it_is_applied() {
         .iter()
         .find(|pipeline| pipeline["name"] == "films")
         .unwrap();
-    assert_eq!(films, &self::films(), "without what is as by default");
+    let mut named = self::films();
+    named["source_connection"] = json!("source");
+    assert_eq!(films, &named, "without what is as by default everywhere");
     let elsewhere = App::start().await;
     elsewhere.settle(&exported).await;
     assert_eq!(elsewhere.get("/export").await.body, exported);
@@ -292,6 +294,7 @@ async fn the_schema_of_files_is_published() {
 #[tokio::test]
 async fn a_source_that_is_away_is_asked_once_for_a_whole_plan_and_keeps_nobody_from_applying() {
     let app = App::start_away().await;
+    app.store.announce(&runner(), 1).await.unwrap();
     let pipelines: Vec<Value> = (0..20)
         .map(|number| json!({"name": format!("p{number}"), "target_table": format!("analytics.p{number}"), "source_query": QUERY}))
         .collect();
@@ -327,6 +330,7 @@ async fn files_that_would_give_a_target_a_second_writer_are_refused_and_say_whos
 #[tokio::test]
 async fn files_share_a_mart_and_take_that_back() {
     let app = App::start().await;
+    app.store.announce(&runner(), 1).await.unwrap();
     let shared = |shared: Value, values: [Value; 2]| {
         let pipeline = |name: &str, value: &Value| json!({"name": name, "target_table": "analytics.film_dim", "source_query": QUERY, "shared_value": value});
         json!({"targets": [{"name": "analytics.film_dim", "key": ["tenant", "film_id"], "shared": shared}],

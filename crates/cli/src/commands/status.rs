@@ -13,7 +13,7 @@ use super::live::{self, Line, View};
 const EXAMPLES: &str = "\
 Examples:
   vitrina status            all pipelines
-  vitrina status film_dim   one of them, with its last error
+  vitrina status film_dim   one of them, with its last error, or why it waits
   vitrina status --watch    stay, and see what changes
   vitrina status -o ndjson | jq -r 'select(.status == \"FAILED\").name'";
 

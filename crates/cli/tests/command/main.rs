@@ -27,6 +27,7 @@ mod stand;
 mod state;
 mod telling;
 mod token;
+mod waiting;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
