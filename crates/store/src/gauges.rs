@@ -2,10 +2,11 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use uuid::Uuid;
 use vitrina_core::Status;
 
 use crate::reconciles::LAST_VERDICT;
-use crate::waiting::{waiting, with_live_runners};
+use crate::waiting::may_wait;
 use crate::{LastVerdict, Result, Store, Waiting};
 
 #[derive(Debug, Clone, Deserialize)]
@@ -18,6 +19,7 @@ pub struct Gauges {
 /// Moments as seconds since 1970, by the meta-store's clock.
 #[derive(Debug, Clone, Deserialize)]
 pub struct PipelineGauges {
+    pub id: Uuid,
     pub name: String,
     pub status: Status,
     pub enabled: bool,
@@ -34,7 +36,9 @@ pub struct PipelineGauges {
     /// Of the newest reconcile.
     pub verdict: Option<LastVerdict>,
     /// Why nobody executes what it waits for.
+    #[serde(default)]
     pub waiting: Option<Waiting>,
+    may_wait: bool,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -47,11 +51,11 @@ pub struct RunnerGauges {
 /// The limit is read by name, so that a schema without that column has none.
 fn gauges() -> String {
     format!(
-        "{live}
+        "
 select jsonb_build_object(
     'pipelines', (
         select coalesce(jsonb_agg(jsonb_build_object(
-                   'name', p.name, 'status', p.status, 'enabled', p.enabled,
+                   'id', p.id, 'name', p.name, 'may_wait', {may_wait}, 'status', p.status, 'enabled', p.enabled,
                    'as_of', extract(epoch from s.as_of),
                    'lag', case when s.as_of is not null then greatest(0, extract(epoch from clock_timestamp() - s.as_of)) end,
                    'freshness_limit', p.freshness_limit_seconds,
@@ -59,7 +63,7 @@ select jsonb_build_object(
                        select extract(epoch from r.finished_at) from etl.etl_runs r
                         where r.pipeline_id = p.id and r.status = 'SUCCESS' and r.keys is null and r.backfill_range is null
                         order by r.requested_at desc limit 1),
-                   'rejected', coalesce(j.open, 0), 'verdict', {LAST_VERDICT}, 'waiting', {waiting}) order by p.name), '[]')
+                   'rejected', coalesce(j.open, 0), 'verdict', {LAST_VERDICT}) order by p.name), '[]')
           from etl.etl_pipelines p
           join etl.etl_state s on s.pipeline_id = p.id
           left join (select pipeline_id, count(*) as open from etl.etl_rejects where acknowledged_at is null group by 1) j
@@ -68,14 +72,24 @@ select jsonb_build_object(
         select coalesce(jsonb_agg(jsonb_build_object('name', name, 'heartbeat', extract(epoch from heartbeat_at),
                                                      'active_runs', active_runs) order by name), '[]')
           from etl.etl_runners where status <> 'STOPPED'))",
-        live = with_live_runners(),
-        waiting = waiting(),
+        may_wait = may_wait(),
     )
 }
 
 impl Store {
     pub async fn gauges(&self) -> Result<Gauges> {
         let document: Value = sqlx::query_scalar(sqlx::AssertSqlSafe(gauges())).fetch_one(&self.pool).await?;
-        Ok(serde_json::from_value(document)?)
+        let mut gauges: Gauges = serde_json::from_value(document)?;
+        let waiting: Vec<Uuid> = gauges
+            .pipelines
+            .iter()
+            .filter(|pipeline| pipeline.may_wait)
+            .map(|pipeline| pipeline.id)
+            .collect();
+        let mut reasons = self.reasons(&waiting).await?;
+        for pipeline in &mut gauges.pipelines {
+            pipeline.waiting = reasons.remove(&pipeline.id);
+        }
+        Ok(gauges)
     }
 }

@@ -11,7 +11,7 @@ use vitrina_core::{Mode, PipelineId, PipelineKind, RunId, Status};
 use crate::pipelines::{EFFECTIVE_TARGET, as_document};
 use crate::reconciles::LAST_VERDICT;
 use crate::runs::RUN_AS_DOCUMENT;
-use crate::waiting::{waiting, with_live_runners};
+use crate::waiting::may_wait;
 use crate::{Error, LastVerdict, PipelineRecord, PipelineRef, Result, RunRecord, Store, Waiting};
 
 /// Which pipelines are meant, in which order, and from where on; all of them by name when nothing is given.
@@ -120,7 +120,7 @@ struct Listed {
     stalls: i32,
     last_run: Option<Json<RunRecord>>,
     last_verdict: Option<Json<LastVerdict>>,
-    waiting: Option<Json<Waiting>>,
+    may_wait: bool,
     next_reconcile_at: Option<i64>,
     reconcile_schedule_error: Option<String>,
     full_schedule: Option<String>,
@@ -144,12 +144,12 @@ fn columns() -> String {
          coalesce((select r.cancel_requested from etl.etl_runs r where r.id = p.run_id), false) as cancel_requested,
          p.pending_request is not null as pending, {retry_at} as retry_at, p.stalls,
          (select {RUN_AS_DOCUMENT} from etl.etl_runs r where r.pipeline_id = p.id order by r.requested_at desc limit 1) as last_run,
-         {LAST_VERDICT} as last_verdict, {waiting} as waiting, {next_reconcile_at} as next_reconcile_at, p.reconcile_schedule_error,
+         {LAST_VERDICT} as last_verdict, {may_wait} as may_wait, {next_reconcile_at} as next_reconcile_at, p.reconcile_schedule_error,
          p.full_schedule, {next_full_run_at} as next_full_run_at, p.full_schedule_error,
          p.freshness_limit_seconds, {as_of_micros} as as_of,
          greatest(0, extract(epoch from clock_timestamp() - {as_of}))::float8 as lag_seconds,
          p.version, {created_at} as created_at, {updated_at} as updated_at",
-        waiting = waiting(),
+        may_wait = may_wait(),
         next_run_at = micros("p.next_run_at"),
         retry_at = micros("p.retry_at"),
         next_reconcile_at = micros("p.next_reconcile_at"),
@@ -163,26 +163,35 @@ fn columns() -> String {
 impl Store {
     /// A page of a list.
     pub async fn listings(&self, choice: &PipelineChoice) -> Result<Vec<PipelineListing>> {
-        let sql = format!("{} {}", with_live_runners(), select(choice, &columns()));
+        let sql = select(choice, &columns());
         let rows: Vec<Listed> =
             bound(sqlx::query_as(sqlx::AssertSqlSafe(sql)), choice).fetch_all(&self.pool).await?;
-        rows.into_iter().map(PipelineListing::try_from).collect()
+        self.with_reasons(rows).await
+    }
+
+    async fn with_reasons(&self, rows: Vec<Listed>) -> Result<Vec<PipelineListing>> {
+        let waiting: Vec<Uuid> = rows.iter().filter(|row| row.may_wait).map(|row| row.id).collect();
+        let mut reasons = self.reasons(&waiting).await?;
+        let listing = |row: Listed| {
+            let waiting = reasons.remove(&row.id);
+            Ok(PipelineListing { waiting, ..PipelineListing::try_from(row)? })
+        };
+        rows.into_iter().map(listing).collect()
     }
 
     /// Many at once, in any order: one look serves many callers.
     pub async fn listings_of(&self, references: &[PipelineRef]) -> Result<Vec<PipelineListing>> {
         let sql = format!(
-            "{} select {} from etl.etl_pipelines p cross join lateral (
+            "select {} from etl.etl_pipelines p cross join lateral (
                     select p.name as key, {EFFECTIVE_TARGET} as target) k
               where p.id = any($1) or p.name = any($2)",
-            with_live_runners(),
             columns()
         );
         let ids: Vec<Uuid> = references.iter().filter_map(PipelineRef::id).collect();
         let names: Vec<&str> = references.iter().filter_map(PipelineRef::name).collect();
         let rows: Vec<Listed> =
             sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(ids).bind(names).fetch_all(&self.pool).await?;
-        rows.into_iter().map(PipelineListing::try_from).collect()
+        self.with_reasons(rows).await
     }
 
     /// The pipelines of a choice with all of their configuration.
@@ -244,7 +253,7 @@ impl TryFrom<Listed> for PipelineListing {
             stalls: row.stalls,
             last_run: row.last_run.map(|Json(run)| run),
             last_verdict: row.last_verdict.map(|Json(verdict)| verdict),
-            waiting: row.waiting.map(|Json(waiting)| waiting),
+            waiting: None,
             next_reconcile_at: row.next_reconcile_at.map(moment).transpose()?,
             reconcile_schedule_error: row.reconcile_schedule_error,
             full_schedule: row.full_schedule,

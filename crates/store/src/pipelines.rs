@@ -11,7 +11,6 @@ use vitrina_core::{Lifecycle, Pipeline, PipelineId, RunId, Status};
 
 use crate::reconciles::LAST_VERDICT;
 use crate::runs::RUN_AS_DOCUMENT;
-use crate::waiting::{waiting, with_live_runners};
 use crate::{Error, LastVerdict, Result, RunRecord, Store, Waiting};
 
 /// How a person names a pipeline: by id or by name. A name is never a uuid.
@@ -80,6 +79,13 @@ pub struct PipelineRecord {
 }
 
 impl PipelineRecord {
+    fn may_wait(&self) -> bool {
+        match self.status {
+            Status::Idle => self.config.schedule_interval.is_some() || self.config.full_schedule.is_some(),
+            status => status.is_active(),
+        }
+    }
+
     pub fn lifecycle(&self) -> Lifecycle {
         Lifecycle {
             status: self.status,
@@ -115,24 +121,18 @@ pub(crate) fn as_document() -> String {
 
 impl Store {
     pub async fn pipeline(&self, reference: &PipelineRef) -> Result<PipelineRecord> {
-        let mut connection = self.pool.acquire().await?;
-        let document = format!("{} || jsonb_build_object('waiting', {})", as_document(), waiting());
-        read(&mut connection, reference, &with_live_runners(), &document).await
+        let mut record = find(&mut *self.pool.acquire().await?, reference).await?;
+        if record.may_wait() {
+            let id = record.config.id.0;
+            record.waiting = self.reasons(&[id]).await?.remove(&id);
+        }
+        Ok(record)
     }
 }
 
 /// Without why it waits, which is of no use to who changes it.
 pub(crate) async fn find(connection: &mut PgConnection, reference: &PipelineRef) -> Result<PipelineRecord> {
-    read(connection, reference, "", &as_document()).await
-}
-
-async fn read(
-    connection: &mut PgConnection,
-    reference: &PipelineRef,
-    with: &str,
-    document: &str,
-) -> Result<PipelineRecord> {
-    let sql = format!("{with} select {document} from etl.etl_pipelines p where p.id = $1 or p.name = $2");
+    let sql = format!("select {} from etl.etl_pipelines p where p.id = $1 or p.name = $2", as_document());
     let (id, name) = match reference {
         PipelineRef::Id(id) => (Some(id.0), None),
         PipelineRef::Name(name) => (None, Some(name.as_str())),

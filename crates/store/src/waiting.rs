@@ -1,9 +1,13 @@
 //! Why nobody executes what a pipeline waits for, as lists, pollers, metrics and runners report it. What a runner can take
-//! is said here once, for the claim too.
+//! is said here once, for the claim too. Reasons are read by a statement of their own, and only of pipelines that may have
+//! one: planning it takes longer than all else that a poller asks.
+
+use std::collections::HashMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::terms::SUSPECT;
 use crate::{Result, Store};
@@ -83,9 +87,25 @@ fn published_code(alias: &str) -> String {
     )
 }
 
+/// Whether a pipeline `p` may have a reason to wait, at no cost.
+pub(crate) fn may_wait() -> String {
+    let due = |schedule: &str, error: &str, next: &str| {
+        format!(
+            "(p.{schedule} is not null and p.{error} is null
+              and coalesce(p.{next}, '-infinity') < clock_timestamp() - {GRACE})"
+        )
+    };
+    format!(
+        "case p.status when 'IDLE' then p.enabled and ({runs} or {full_runs}) when 'RUN_REQUESTED' then true
+         else coalesce(p.lease_until not between clock_timestamp() and clock_timestamp() + 2 * p.lease_length, false) end",
+        runs = due("schedule_interval", "schedule_error", "next_run_at"),
+        full_runs = due("full_schedule", "full_schedule_error", "next_full_run_at"),
+    )
+}
+
 /// The runners that take work, looked up once a statement however many pipelines wait. What each executes is counted by its
 /// open attempts: a heartbeat may be seconds old. One that executes a suspect has no room beside it.
-pub(crate) fn with_live_runners() -> String {
+fn with_live_runners() -> String {
     format!(
         "with live as materialized (
             select r.name, r.connections, r.python_tasks, r.max_concurrent, coalesce({published}, '{{}}') as code,
@@ -98,14 +118,17 @@ pub(crate) fn with_live_runners() -> String {
     )
 }
 
-/// Why a pipeline `p` waits, as one JSON document, or null. Goes with `with_live_runners`.
-pub(crate) fn waiting() -> String {
+/// Of pipelines `p` that may wait, each with why it does, as one JSON document, or null.
+fn reasons() -> String {
     format!(
-        "case when p.status = 'IDLE' then {late}
-              when p.status = 'RUN_REQUESTED' or p.lease_until < clock_timestamp()
-                   or p.lease_until > clock_timestamp() + 2 * p.lease_length then {unexecuted} end",
+        "{live}
+         select p.id, p.name, w.reason from etl.etl_pipelines p
+          cross join lateral (select case p.status when 'IDLE' then {late} else {unexecuted} end as reason) w
+          where {may_wait}",
+        live = with_live_runners(),
         late = late(),
         unexecuted = unexecuted(),
+        may_wait = may_wait(),
     )
 }
 
@@ -210,19 +233,30 @@ impl Store {
         Ok(facts.map(Waiting::from).map(|Waiting { code, message, .. }| Untakeable { code, message }))
     }
 
+    /// Why these pipelines wait, of those that do.
+    pub(crate) async fn reasons(&self, pipelines: &[Uuid]) -> Result<HashMap<Uuid, Waiting>> {
+        if pipelines.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let sql = format!("{} and p.id = any($1)", reasons());
+        let found: Vec<(Uuid, String, Option<Value>)> =
+            sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(pipelines).fetch_all(&self.pool).await?;
+        let reason = |(id, _, reason): (Uuid, String, Option<Value>)| {
+            Some(serde_json::from_value(reason?).map(|waiting| (id, waiting)))
+        };
+        Ok(found.into_iter().filter_map(reason).collect::<serde_json::Result<_>>()?)
+    }
+
     /// Runs that no live runner can take, by the names of their pipelines.
     pub async fn untaken_runs(&self) -> Result<Vec<UntakenRun>> {
         let sql = format!(
-            "{live} select p.name, w.waiting from etl.etl_pipelines p cross join lateral (select {waiting} as waiting) w
-              where p.status in ('RUN_REQUESTED', 'RUNNING', 'PAUSE_REQUESTED')
-                and w.waiting ->> 'code' in ('{NO_CONNECTION}', '{NO_FUNCTION}') order by p.name",
-            live = with_live_runners(),
-            waiting = waiting(),
+            "{} and p.status <> 'IDLE' and w.reason ->> 'code' in ('{NO_CONNECTION}', '{NO_FUNCTION}') order by p.name",
+            reasons()
         );
-        let found: Vec<(String, Value)> =
+        let found: Vec<(Uuid, String, Value)> =
             sqlx::query_as(sqlx::AssertSqlSafe(sql)).fetch_all(&self.pool).await?;
         let run =
-            |(pipeline, waiting)| Ok(UntakenRun { pipeline, waiting: serde_json::from_value(waiting)? });
+            |(_, pipeline, reason)| Ok(UntakenRun { pipeline, waiting: serde_json::from_value(reason)? });
         found.into_iter().map(run).collect()
     }
 }

@@ -19,7 +19,6 @@ impl Stage {
         shown.waiting
     }
 
-    #[track_caller]
     async fn says(&self, id: PipelineId, code: &str, message: &str) -> Waiting {
         let waiting = self.waits(id).await.unwrap_or_else(|| panic!("it waits for nothing, not {code}"));
         assert_eq!((waiting.code.as_str(), waiting.message.as_str()), (code, message));
