@@ -108,7 +108,7 @@ fn documented() -> BTreeSet<String> {
 #[tokio::test]
 async fn every_metric_of_dashboard_and_alerts_is_one_that_the_binary_exposes() {
     let stand = Stand::start().await;
-    // A mart that may be so old, a run that succeeds, a verdict, and a run whose target refuses it.
+    // A mart that may be so old, a run that succeeds, a verdict, a run whose target refuses it, and one that nobody can take.
     stand.sql("alter table etl.etl_pipelines add column if not exists freshness_limit_seconds bigint");
     stand.sql("update etl.etl_pipelines set freshness_limit_seconds = 3600");
     stand.run_to_success("film_dim_full").await;
@@ -124,6 +124,14 @@ async fn every_metric_of_dashboard_and_alerts_is_one_that_the_binary_exposes() {
         stand.call("POST", "/pipelines/film_rating_agg_full/run", Some(&stand.token), Value::Null).await.1;
     let path = format!("/runs/{}?wait=30", run["run_id"].as_str().unwrap());
     assert_eq!(stand.call("GET", &path, Some(&stand.token), Value::Null).await.1["status"], "FAILED");
+    stand.sql(
+        "with run as (insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot)
+                      select gen_random_uuid(), id, 'api', 'full', '{}' from etl.etl_pipelines where name = 'film_dim_full'
+                      returning id, pipeline_id)
+         update etl.etl_pipelines p
+            set status = 'RUN_REQUESTED', run_id = run.id, requested_at = now(), connections_needed = '{nowhere}'
+           from run where p.id = run.pipeline_id",
+    );
 
     let pages = stand.pages().await;
     let exposed = exposed(&pages);
