@@ -76,21 +76,28 @@ pub(super) async fn examine_deeply(
     let Examined { pipeline, mut checks } = examine(app, config, id).await?;
     let owned = other_writers(app, &pipeline, target.as_ref()).await?;
     if checks.iter().all(|check| check.severity == Severity::Ok) {
-        checks.extend(ask_runner(app, actor, &pipeline, target).await?);
+        checks.extend(ask_runner(app, actor, &pipeline, target.clone()).await?);
     }
     checks.extend(owned);
     checks.extend(unknown_tasks(app, &pipeline).await?);
     let told = ["runner.none", "python.unknown_task"];
     if !checks.iter().any(|check| told.contains(&check.code.as_str())) {
-        checks.extend(untakeable(app, &pipeline).await?);
+        checks.extend(untakeable(app, &pipeline, target).await?);
     }
     Ok(checks)
 }
 
-/// That no runner which is alive could execute it, as it is saved: its runs would wait.
-pub(super) async fn untakeable(app: &App, pipeline: &Pipeline) -> Result<Option<Check>> {
+/// That no runner which is alive could execute it: its runs would wait. Its target is as it is saved, unless given.
+pub(super) async fn untakeable(
+    app: &App,
+    pipeline: &Pipeline,
+    target: Option<Target>,
+) -> Result<Option<Check>> {
     let Ok(name) = pipeline.effective_target().parse::<TargetName>() else { return Ok(None) };
-    let target = app.store.target(&name).await?;
+    let target = match target {
+        Some(target) => target,
+        None => app.store.target(&name).await?,
+    };
     let needed = [pipeline.source_connection.clone(), target.connection];
     let found = app.store.untakeable(&needed, &pipeline.python_tasks()).await?;
     Ok(found.filter(|_| pipeline.enabled).map(|found| would_wait("", &found)))

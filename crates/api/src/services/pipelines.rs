@@ -35,7 +35,7 @@ pub(crate) struct Saved {
 
 async fn saved(app: &App, id: PipelineId) -> Result<Saved> {
     let record = find(app, &PipelineRef::Id(id)).await?;
-    let warnings = checks::untakeable(app, &record.config).await?.into_iter().collect();
+    let warnings = checks::untakeable(app, &record.config, None).await?.into_iter().collect();
     Ok(Saved { record, warnings })
 }
 

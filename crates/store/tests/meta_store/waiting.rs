@@ -142,8 +142,8 @@ async fn a_requested_run_says_that_all_runners_which_could_take_it_are_busy() {
     assert_eq!(stage.waits(second).await, None, "there is room for two");
 
     stage.db.execute("update etl.etl_pipelines set stalls = 2 where name = 'second'").await;
-    let message = "its runners fell silent while they executed it: only a runner that executes nothing else takes it, and tester \
-                   is busy\nhint: it is taken as soon as one is idle; one more `vitrina runner` takes it at once";
+    let message = "its runners fell silent while they executed it: only an idle runner takes it, and none is idle: tester\nhint: it \
+                   is taken as soon as one is; one more `vitrina runner` takes it at once";
     stage.says(second, "runner.busy", message).await;
     stage.store.request_change(first, Event::Cancel).await.unwrap();
     stage.expire_leases().await;
@@ -213,7 +213,8 @@ async fn a_run_that_a_free_runner_leaves_alone_for_a_minute_says_so() {
     let id = stage.create("film_dim").await;
     stage.request(id).await;
     stage.db.execute("update etl.etl_pipelines set requested_at = now() - interval '61 seconds'").await;
-    let message = "it could be taken by tester, and was not for more than a minute\nhint: look at the log of that runner";
+    let message =
+        "runners with room have left it alone for more than a minute: tester\nhint: look at their logs";
     stage.says(id, "runner.not_claiming", message).await;
 }
 
@@ -231,8 +232,7 @@ async fn an_idle_pipeline_whose_time_has_passed_says_that_nobody_requests_its_ru
     let waiting = stage.says(id, "schedule.late", none).await;
     assert_eq!(Some(waiting.since), stage.record(id).await.next_run_at);
     stage.announce(&runner("tester")).await;
-    let message =
-        "its scheduled run is overdue, and tester has not requested it\nhint: look at the log of that runner";
+    let message = "no runner has requested its scheduled run: tester\nhint: look at their logs";
     stage.says(id, "schedule.late", message).await;
 
     stage.store.request_change(id, Event::Pause).await.unwrap();
