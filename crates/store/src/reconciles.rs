@@ -16,7 +16,7 @@ use vitrina_core::{
 use crate::pipelines::{PipelineRef, find};
 use crate::steps::effective_target;
 use crate::targets::target;
-use crate::{Result, Store};
+use crate::{Result, Store, Untakeable};
 
 /// So many differences are kept at most.
 pub const MOST_DIFFERENCES: i32 = 100_000;
@@ -60,6 +60,12 @@ pub struct ReconcileRecord {
     pub requested_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
+    /// What a runner must have to take it.
+    pub connections_needed: Vec<String>,
+    pub tasks_needed: Vec<String>,
+    /// Why no runner takes it; looked for where it is shown alone.
+    #[serde(default)]
+    pub waiting: Option<Untakeable>,
 }
 
 impl ReconcileRecord {
@@ -129,7 +135,11 @@ impl Store {
         let sql = format!("select {AS_DOCUMENT} from etl.etl_reconciles c where c.id = $1");
         let document: Option<Value> =
             sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(id).fetch_optional(&self.pool).await?;
-        Ok(document.map(serde_json::from_value).transpose()?)
+        let mut record: Option<ReconcileRecord> = document.map(serde_json::from_value).transpose()?;
+        if let Some(record) = record.as_mut().filter(|record| record.status == ReconcileStatus::Requested) {
+            record.waiting = self.untakeable(&record.connections_needed, &record.tasks_needed).await?;
+        }
+        Ok(record)
     }
 
     /// Of one pipeline or of all, newest first, from before the one that is named.

@@ -50,7 +50,7 @@ pub(crate) use system::{
 };
 pub(crate) use target::{Document, SharedTarget, TargetDetail, TargetStanding};
 pub(crate) use task::Task;
-pub(crate) use waiting::Waiting;
+pub(crate) use waiting::{Untakeable, Waiting};
 pub(crate) use watch::Watch;
 
 /// One page of a list.

@@ -14,7 +14,7 @@ use vitrina_core::{
 };
 use vitrina_store::{KEPT, LastVerdict, MOST_DIFFERENCES, ReconcileRecord};
 
-use super::{RunAccepted, words};
+use super::{RunAccepted, Untakeable, words};
 
 /// What POST …/reconcile takes; all of it may be left out.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -70,6 +70,8 @@ pub(crate) struct Reconcile {
     status: ReconcileStatus,
     cancel_requested: bool,
     runner: Option<String>,
+    /// Why no runner that is alive can take it; told of one that is asked for alone, and null otherwise.
+    waiting: Option<Untakeable>,
     progress: Option<Progress>,
     /// Null until it is DONE.
     #[schema(value_type = Option<words::ReconcileVerdict>)]
@@ -107,6 +109,7 @@ impl From<ReconcileRecord> for Reconcile {
             status: record.status,
             cancel_requested: record.cancel_requested,
             runner: record.runner,
+            waiting: record.waiting.map(Untakeable::from),
             progress: record.progress.map(Progress::from),
             verdict: record.verdict,
             figures: record.figures.map(ReconcileFigures::from),

@@ -1,4 +1,4 @@
-//! Why a pipeline waits.
+//! Why a pipeline or a reconcile waits.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -25,5 +25,22 @@ impl From<vitrina_store::Waiting> for Waiting {
     fn from(found: vitrina_store::Waiting) -> Self {
         let vitrina_store::Waiting { code, message, since, until, releases } = found;
         Self { code, message, since, until, releases }
+    }
+}
+
+/// Why no runner that is alive can take a reconcile.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Untakeable {
+    /// Stable, for programs: `runner.none`, `runner.no_connection` or `runner.no_function`.
+    #[schema(example = "runner.none")]
+    code: String,
+    /// For people; ends with a line `hint: …`.
+    message: String,
+}
+
+impl From<vitrina_store::Untakeable> for Untakeable {
+    fn from(found: vitrina_store::Untakeable) -> Self {
+        let vitrina_store::Untakeable { code, message } = found;
+        Self { code, message }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use vitrina_core::{
     Backfill, Cells, Difference, DifferenceKind, Figures, Findings, Level, ReconcileProgress, ReconcileStage,
 };
-use vitrina_store::TakenReconcile;
+use vitrina_store::{RunnerAbilities, TakenReconcile};
 
 use crate::app::{Answer, App, runner, send};
 
@@ -95,6 +95,22 @@ async fn a_reconcile_is_asked_for_followed_and_kept_with_its_verdict() {
     assert_eq!((&done["status"], &done["verdict"]), (&json!("DONE"), &json!("equal")));
     assert_eq!((&done["figures"]["source"]["rows"], &done["whole"]), (&json!(10), &json!(true)));
     assert!(done["duration_ms"].is_i64() && done["finished_at"].is_string(), "{done}");
+}
+
+#[tokio::test]
+async fn a_reconcile_that_no_living_runner_can_take_says_why() {
+    let app = started().await;
+    let asked = app.post("/pipelines/films/reconcile").await.assert(202).body;
+    assert_eq!(asked["waiting"]["code"], "runner.none");
+    let path = format!("/reconciles/{}", asked["id"].as_str().unwrap());
+    app.store.announce(&runner(), 1).await.unwrap();
+    assert_eq!(app.get(&path).await.assert(200).body["waiting"], Value::Null);
+    app.store.announce(&RunnerAbilities { connections: vec!["marts".into()], ..runner() }, 1).await.unwrap();
+    let waiting = app.get(&path).await.assert(200).body["waiting"].clone();
+    assert_eq!(waiting["code"], "runner.no_connection");
+    assert!(waiting["message"].as_str().unwrap().contains("\"source\""), "{waiting}");
+    app.take().await;
+    assert_eq!(app.get(&path).await.assert(200).body["waiting"], Value::Null, "somebody has it");
 }
 
 #[tokio::test]

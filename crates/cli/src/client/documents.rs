@@ -255,6 +255,12 @@ pub(crate) struct Pipeline {
     pub(crate) last_reconcile: Option<LastReconcile>,
 }
 
+/// Why no runner can take a reconcile.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Untakeable {
+    pub(crate) message: String,
+}
+
 /// Why nobody executes what a pipeline waits for.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Waiting {
@@ -351,6 +357,8 @@ pub(crate) struct Reconcile {
     pub(crate) trigger: ReconcileTrigger,
     pub(crate) status: ReconcileStatus,
     pub(crate) repair_of: Option<Uuid>,
+    #[serde(default)]
+    pub(crate) waiting: Option<Untakeable>,
     pub(crate) progress: Option<ReconcileProgress>,
     pub(crate) verdict: Option<ReconcileVerdict>,
     pub(crate) figures: Option<Figures>,

@@ -241,7 +241,7 @@ async fn a_reconcile_can_be_left_and_cancelled_and_says_why_it_failed() {
     waiting.ends(1);
 
     let mut waiting = stand.ask(&["reconcile", "films"]).start();
-    waiting.says_until("waiting for a runner");
+    waiting.says_until("waiting for a runner: no runner is alive; start one with `vitrina runner`");
     let taken = stand.store.take_reconcile(&able(), LEASE).await.unwrap().unwrap();
     stand.store.fail_reconcile(&taken, "source.away", "the source is away".to_owned()).await.unwrap();
     waiting.says_until("error: the source is away");

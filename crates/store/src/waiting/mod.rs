@@ -31,8 +31,8 @@ pub struct Waiting {
     pub releases: u32,
 }
 
-/// Why no runner that is alive could take a run, whoever is free.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Why no runner that is alive could take a run or a reconcile, whoever is free.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Untakeable {
     pub code: String,
     /// For people; ends with a line `hint: …`.
@@ -219,7 +219,12 @@ fn needs() -> String {
 
 impl Store {
     /// Why no runner that is alive could take a run that needs these; none where one could.
-    pub async fn untakeable(&self, connections: &[String], functions: &[&str]) -> Result<Option<Untakeable>> {
+    pub async fn untakeable(
+        &self,
+        connections: &[String],
+        functions: &[impl AsRef<str>],
+    ) -> Result<Option<Untakeable>> {
+        let functions: Vec<&str> = functions.iter().map(AsRef::as_ref).collect();
         let sql = format!(
             "{live} select json_build_object('code', l.code, 'since', now(), 'needs', {needs})
                from (select $1::text[] as connections_needed, $2::text[] as tasks_needed) p

@@ -124,6 +124,9 @@ fn show_stage(progress: &ReconcileProgress, since: Instant, shown: &mut Progress
 }
 
 fn waiting(reconcile: &Reconcile) -> String {
+    if let Some(waiting) = &reconcile.waiting {
+        return format!("waiting for a runner: {}", waiting.message.replace("\nhint: ", "; "));
+    }
     match reconcile.status {
         ReconcileStatus::Requested if reconcile.repair_of.is_some() => {
             "waiting for the repair to be compared".to_owned()
