@@ -30,6 +30,7 @@ mod reconciles;
 mod refusals;
 mod refused;
 mod rollbacks;
+mod routings;
 mod rows;
 mod shared;
 mod shelf;

@@ -8,11 +8,11 @@ use vitrina_testbed::SearchServer;
 use crate::compared::Compared;
 use crate::shelf::Shelf;
 
-const LEVELS: [Level; 3] = [Level::Count, Level::Hash, Level::Rows];
+pub(crate) const LEVELS: [Level; 3] = [Level::Count, Level::Hash, Level::Rows];
 
 impl Shelf {
     /// An index of several shards with these many films in it.
-    async fn sharded(server: &SearchServer, films: i32) -> (Self, PipelineId) {
+    pub(crate) async fn sharded(server: &SearchServer, films: i32) -> (Self, PipelineId) {
         let shelf = Self::bare(server, films).await;
         shelf.describe(json!({"settings": {"number_of_shards": 3}})).await;
         let id = shelf.pipeline(json!({"delete_limit": 1.0})).await;
@@ -40,7 +40,7 @@ impl Shelf {
         assert_eq!(answer["errors"], false, "{answer}");
     }
 
-    async fn repair(&self, id: PipelineId, compared: &Compared) -> (RunRecord, Compared) {
+    pub(crate) async fn repair(&self, id: PipelineId, compared: &Compared) -> (RunRecord, Compared) {
         let keys: Vec<Value> = compared.differences.iter().map(|found| found.key.clone()).collect();
         let run = self.stage.request_keys(id, json!(keys)).await;
         let proof = self.stage.store.request_proof(&compared.record, run, None).await.unwrap();
@@ -49,7 +49,7 @@ impl Shelf {
     }
 
     /// Repairs what differs; all levels find nothing then.
-    async fn repair_all(&self, id: PipelineId, compared: &Compared) {
+    pub(crate) async fn repair_all(&self, id: PipelineId, compared: &Compared) {
         let (run, proof) = self.repair(id, compared).await;
         assert_eq!(run.status, RunStatus::Success, "{:?} {:?}", run.error_code, run.error);
         assert_eq!(proof.verdict(), Verdict::Equal, "{:?}", proof.differences);

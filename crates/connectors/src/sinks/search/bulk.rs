@@ -289,6 +289,11 @@ impl Part<'_> {
                     again.places.push(*place);
                     again.why = Some(fault.without_reason());
                 }
+                Judgement::Conflict if operation.conditional && done.index.as_deref() == Some(self.door) => {
+                    return Err(Fault::shut_out());
+                }
+                // It has been done, or the document is another one by now.
+                Judgement::Conflict if operation.conditional => {}
                 // Other fields of the document were written at the same time.
                 Judgement::Conflict if operation.action == Action::Update => again.places.push(*place),
                 Judgement::Conflict => sent.conflicts.push((*place, fault.current_version())),

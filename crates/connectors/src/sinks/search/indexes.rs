@@ -169,6 +169,15 @@ pub(super) async fn refresh(client: &Client, index: &str) -> Result<()> {
     Ok(())
 }
 
+/// Tells whether a document is still the one that was read: a write to it changes the number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+pub(super) struct DocumentState {
+    #[serde(rename = "_seq_no")]
+    pub(super) seq_no: i64,
+    #[serde(rename = "_primary_term")]
+    pub(super) primary_term: i64,
+}
+
 /// A document that is there; its source where that was asked for.
 #[derive(Debug, Deserialize)]
 pub(super) struct Found<S> {
@@ -178,6 +187,8 @@ pub(super) struct Found<S> {
     pub(super) routing: Option<String>,
     #[serde(rename = "_version")]
     pub(super) version: Option<i64>,
+    #[serde(flatten)]
+    pub(super) state: Option<DocumentState>,
     #[serde(rename = "_source")]
     pub(super) source: Option<S>,
     #[serde(default)]
@@ -220,7 +231,8 @@ pub(super) async fn fields_of(
 }
 
 /// Documents of these ids that lie on another shard than their id says, by a routing of their own: a search finds them,
-/// and who asks for the id does not. As they are now, of those that can be searched.
+/// and who asks for the id does not. As they are now, of those that can be searched. A routing that leads to the shard of
+/// the id leads to the document of the id itself.
 pub(super) async fn misplaced<S: DeserializeOwned>(
     client: &Client,
     index: &str,
@@ -229,7 +241,8 @@ pub(super) async fn misplaced<S: DeserializeOwned>(
     let routed = routed(client, index, ids).await?;
     let of: BTreeSet<String> = routed.iter().map(|(id, _)| id.clone()).collect();
     let of: Vec<String> = of.into_iter().collect();
-    let placed = of_ids::<IgnoredAny>(client, index, "?_source=false", &of).await?;
+    // Servers tell the routing with the source, or when they are asked for it.
+    let placed = of_ids::<IgnoredAny>(client, index, "?_source=false&stored_fields=_routing", &of).await?;
     let placed: BTreeSet<(String, Option<String>)> =
         placed.into_iter().map(|document| (document.id, document.routing)).collect();
     let (path, mut there) = (format!("{}/_mget", encoded(index)), Vec::new());

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use super::indexes::DocumentState;
 use super::values::Unwritable;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(super) struct Operation {
     id: String,
     /// The row it was made of.
     pub(super) row: Option<usize>,
+    /// Only of a document in the state that was read: where another is there by now, or none, nothing is to be done.
+    pub(super) conditional: bool,
 }
 
 /// The line of an operation that says which document it is about.
@@ -28,7 +31,15 @@ struct Line<'a> {
     version: Option<i64>,
     /// Where the document lies, if not where its id says.
     routing: Option<&'a str>,
+    /// The document as it was read.
+    state: Option<DocumentState>,
     row: Option<usize>,
+}
+
+impl Line<'_> {
+    fn new(action: Action, id: String, row: Option<usize>) -> Self {
+        Self { action, id, version: None, routing: None, state: None, row }
+    }
 }
 
 /// What is to be done to documents, each of them once.
@@ -63,19 +74,19 @@ impl Operations {
         row: Option<usize>,
         document: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
     ) -> Result<(), Unwritable> {
-        self.add(Line { action: Action::Index, id, version: Some(version), routing: None, row }, document)
+        self.add(Line { version: Some(version), ..Line::new(Action::Index, id, row) }, document)
     }
 
     pub(super) fn delete(&mut self, id: String, version: i64) {
         let nothing = |_: &mut Vec<u8>| Ok(());
-        let line = Line { action: Action::Delete, id, version: Some(version), routing: None, row: None };
+        let line = Line { version: Some(version), ..Line::new(Action::Delete, id, None) };
         let _ = self.add(line, nothing);
     }
 
-    /// One that lies elsewhere than its id says. Its version is nobody's business: no document of Vitrina's has a routing.
-    pub(super) fn delete_routed(&mut self, id: String, routing: &str) {
+    /// One that lies elsewhere than its id says, as it was read. It has no version of Vitrina's, which uses no routings.
+    pub(super) fn delete_routed(&mut self, id: String, routing: &str, state: DocumentState) {
         let nothing = |_: &mut Vec<u8>| Ok(());
-        let line = Line { action: Action::Delete, id, version: None, routing: Some(routing), row: None };
+        let line = Line { routing: Some(routing), state: Some(state), ..Line::new(Action::Delete, id, None) };
         let _ = self.add(line, nothing);
     }
 
@@ -84,9 +95,10 @@ impl Operations {
         &mut self,
         id: String,
         routing: &str,
+        state: DocumentState,
         fields: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
     ) -> Result<(), Unwritable> {
-        let line = Line { action: Action::Update, id, version: None, routing: Some(routing), row: None };
+        let line = Line { routing: Some(routing), state: Some(state), ..Line::new(Action::Update, id, None) };
         self.add(line, |out| {
             out.extend_from_slice(b"{\"doc\":");
             fields(out)?;
@@ -103,7 +115,7 @@ impl Operations {
         create: bool,
         fields: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
     ) -> Result<(), Unwritable> {
-        self.add(Line { action: Action::Update, id, version: None, routing: None, row }, |out| {
+        self.add(Line::new(Action::Update, id, row), |out| {
             out.extend_from_slice(b"{\"doc\":");
             fields(out)?;
             out.extend_from_slice(if create { b",\"doc_as_upsert\":true}" } else { b"}" });
@@ -116,7 +128,7 @@ impl Operations {
         line: Line<'_>,
         document: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
     ) -> Result<(), Unwritable> {
-        let Line { action, id, version, routing, row } = line;
+        let Line { action, id, version, routing, state, row } = line;
         let start = self.body.len();
         let name = match action {
             Action::Index => "index",
@@ -129,12 +141,17 @@ impl Operations {
             self.body.extend_from_slice(b",\"routing\":");
             drop(serde_json::to_writer(&mut self.body, routing));
         }
-        match version {
-            Some(version) => {
+        match (version, state) {
+            (Some(version), _) => {
                 drop(write!(self.body, ",\"version\":{version},\"version_type\":\"external\""));
             }
-            None if action == Action::Update => self.body.extend_from_slice(b",\"retry_on_conflict\":5"),
-            None => {}
+            (None, Some(DocumentState { seq_no, primary_term })) => {
+                drop(write!(self.body, ",\"if_seq_no\":{seq_no},\"if_primary_term\":{primary_term}"));
+            }
+            (None, None) if action == Action::Update => {
+                self.body.extend_from_slice(b",\"retry_on_conflict\":5")
+            }
+            (None, None) => {}
         }
         self.body.extend_from_slice(b"}}\n");
         if let Err(reason) = document(&mut self.body) {
@@ -144,7 +161,8 @@ impl Operations {
         if action != Action::Delete {
             self.body.push(b'\n');
         }
-        self.list.push(Operation { start, end: self.body.len(), action, id, row });
+        let conditional = state.is_some();
+        self.list.push(Operation { start, end: self.body.len(), action, id, row, conditional });
         Ok(())
     }
 }
@@ -176,7 +194,8 @@ pub(super) mod tests {
         assert_eq!(lines[0], r#"{"index":{"_id":"0","version":5,"version_type":"external"}}"#);
         assert_eq!(lines[8], r#"{"delete":{"_id":"9","version":6,"version_type":"external"}}"#);
         let mut routed = Operations::default();
-        routed.delete_routed("9".to_owned(), "d");
-        assert_eq!(routed.body, b"{\"delete\":{\"_id\":\"9\",\"routing\":\"d\"}}\n");
+        routed.delete_routed("9".to_owned(), "d", DocumentState { seq_no: 4, primary_term: 2 });
+        let expected = r#"{"delete":{"_id":"9","routing":"d","if_seq_no":4,"if_primary_term":2}}"#;
+        assert_eq!(String::from_utf8(routed.body).unwrap().trim_end(), expected);
     }
 }

@@ -12,7 +12,7 @@ use vitrina_pgcopy::Kind;
 
 use super::control::encoded;
 use super::document::{id, id_of_row};
-use super::indexes::Shards;
+use super::indexes::{DocumentState, Found, Shards};
 use super::made::Made;
 use super::operations::Operations;
 use super::values::Cells;
@@ -30,8 +30,16 @@ const SEARCHES: usize = 4;
 #[derive(Debug, Default, Hash)]
 pub(super) struct Gone {
     ids: Vec<String>,
-    /// With the routings under which they lie.
-    misplaced: Vec<(String, String)>,
+    misplaced: Vec<Misplaced>,
+}
+
+/// A document that lies elsewhere than its id says.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Misplaced {
+    id: String,
+    routing: String,
+    /// Nothing else is deleted in its place, wherever the routing leads by then.
+    state: DocumentState,
 }
 
 impl From<Vec<String>> for Gone {
@@ -79,7 +87,7 @@ impl SearchSink {
     }
 
     /// Documents of these ids that are nobody's row, wherever a row's own document is: by routings that Vitrina does not use.
-    async fn misplaced(&self, live: &str, mut ids: Vec<String>) -> Result<Vec<(String, String)>> {
+    async fn misplaced(&self, live: &str, mut ids: Vec<String>) -> Result<Vec<Misplaced>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -94,8 +102,10 @@ impl SearchSink {
             };
             found.retain(|document| document.source.as_ref().is_some_and(holds));
         }
-        let mut found: Vec<_> =
-            found.into_iter().filter_map(|document| Some((document.id, document.routing?))).collect();
+        let misplaced = |found: Found<Map<String, Value>>| {
+            Some(Misplaced { id: found.id, routing: found.routing?, state: found.state? })
+        };
+        let mut found: Vec<Misplaced> = found.into_iter().filter_map(misplaced).collect();
         found.sort_unstable();
         Ok(found)
     }
@@ -105,14 +115,16 @@ impl SearchSink {
         let Gone { ids, mut misplaced } = gone;
         if !misplaced.is_empty() {
             let refused: HashSet<String> = self.spared_ids(outcome).into_iter().collect();
-            misplaced.retain(|(id, _)| !refused.contains(id));
+            misplaced.retain(|document| !refused.contains(&document.id));
         }
         let mut operations = Operations::default();
         match self.target.document.partial {
             true => self.null_fields(ids, misplaced, &mut operations)?,
             false => {
                 ids.into_iter().for_each(|id| operations.delete(id, version));
-                misplaced.into_iter().for_each(|(id, routing)| operations.delete_routed(id, &routing));
+                for Misplaced { id, routing, state } in misplaced {
+                    operations.delete_routed(id, &routing, state);
+                }
             }
         }
         Ok(operations)
@@ -297,7 +309,7 @@ impl SearchSink {
     fn null_fields(
         &self,
         gone: Vec<String>,
-        misplaced: Vec<(String, String)>,
+        misplaced: Vec<Misplaced>,
         operations: &mut Operations,
     ) -> Result<()> {
         let own = self.own_fields()?;
@@ -310,8 +322,8 @@ impl SearchSink {
         for id in gone {
             let _ = operations.update(id, None, false, write);
         }
-        for (id, routing) in misplaced {
-            let _ = operations.update_routed(id, &routing, write);
+        for Misplaced { id, routing, state } in misplaced {
+            let _ = operations.update_routed(id, &routing, state, write);
         }
         Ok(())
     }
