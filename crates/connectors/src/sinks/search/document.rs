@@ -58,6 +58,11 @@ impl<'a> Documents<'a> {
         Ok(())
     }
 
+    /// A value of the row is a JSON object.
+    pub(super) fn has_object(&self, row: usize) -> bool {
+        self.fields.iter().any(|column| column.cells.is_json_object(row))
+    }
+
     /// The column whose value keeps a row from being written.
     pub(super) fn culprit(&self, row: usize) -> Option<&str> {
         let unwritable = |column: &&Column<'_>| column.cells.write(row, &mut Vec::new()).is_err();

@@ -26,8 +26,14 @@ struct Cause {
 
 const CHECK_LOGIN: &str = "check user, password or api_key of the connection, and that they may read, write and manage the index and vitrina-*";
 
+const ALLOW_SCRIPTS: &str = "json objects of documents that several pipelines share are replaced by a script: allow inline scripts of painless for updates at the server (script.allowed_types, script.allowed_contexts)";
+
 /// The type of a refusal that no server has spoken.
 const BREAKS_CONNECTION: &str = "breaks_connection";
+
+/// What servers say of a script that they do not run, and its cause where they may do so later.
+const NO_SCRIPT: &str = "failed to execute script";
+const BUSY_SCRIPTS: &str = "circuit_breaking_exception";
 
 /// What happens next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +82,11 @@ impl Fault {
             "index_not_found_exception" => return Judgement::ShutOut,
             // A write alias that is closed.
             "illegal_argument_exception" if self.says("no write index") => return Judgement::ShutOut,
+            // Too many are compiled just now, or none is run at all.
+            "illegal_argument_exception" if self.says(NO_SCRIPT) => {
+                let is_busy = self.caused_by.as_ref().is_some_and(|cause| cause.kind == BUSY_SCRIPTS);
+                return if is_busy { Judgement::Again } else { Judgement::Stop };
+            }
             // Of the index, not of the document.
             "illegal_argument_exception"
                 if ["is not an alias", "pipeline with id"].iter().any(|words| self.says(words)) =>
@@ -170,6 +181,7 @@ impl Fault {
                 Error::new(Remedy::AwaitLogin, "sink.login_refused", message).hint(CHECK_LOGIN)
             }
             _ if self.status == 403 => Error::fix("sink.refused", message).hint(CHECK_LOGIN),
+            _ if self.says(NO_SCRIPT) => Error::fix("sink.scripts", message).hint(ALLOW_SCRIPTS),
             _ if self.is_foreign() => Error::fix("sink.foreign_answer", message)
                 .hint("no search server answers so: check the url of the connection, http or https and the path in it"),
             _ => Error::fix("sink.refused", message),
@@ -251,6 +263,7 @@ mod tests {
                 "Document contains at least one immense term",
                 Judgement::Row,
             ),
+            (400, "illegal_argument_exception", NO_SCRIPT, Judgement::Stop),
             (400, "mapper_parsing_exception", "failed to parse field [n] of type [long]", Judgement::Row),
             (400, "strict_dynamic_mapping_exception", "dynamic introduction of [x]", Judgement::Row),
             (404, "index_not_found_exception", "no such index [x]", Judgement::ShutOut),
@@ -263,6 +276,15 @@ mod tests {
         ] {
             assert_eq!(fault(status, kind, reason).judge(), expected, "{status} {kind} {reason}");
         }
+    }
+
+    #[test]
+    fn a_script_is_sent_again_where_the_server_has_compiled_too_many() {
+        let cause = Some(Box::new(Cause { kind: BUSY_SCRIPTS.to_owned() }));
+        let busy = Fault { caused_by: cause, ..fault(400, "illegal_argument_exception", NO_SCRIPT) };
+        assert_eq!(busy.judge(), Judgement::Again);
+        let refused = fault(400, "illegal_argument_exception", NO_SCRIPT).into_error("search");
+        assert_eq!(refused.code, "sink.scripts");
     }
 
     #[test]

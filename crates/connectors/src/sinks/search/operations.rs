@@ -24,6 +24,9 @@ pub(super) struct Operation {
     pub(super) conditional: bool,
 }
 
+/// Sets whole fields. A `doc` of an update would be merged with what is there, and an object would keep keys that it has lost.
+const SET_FIELDS: &str = "ctx._source.putAll(params.doc)";
+
 /// The line of an operation that says which document it is about.
 struct Line<'a> {
     action: Action,
@@ -123,6 +126,28 @@ impl Operations {
         })
     }
 
+    /// The same, where a field is an object, which is replaced as a whole. The document is created where it is not there yet.
+    pub(super) fn update_objects(
+        &mut self,
+        id: String,
+        row: usize,
+        fields: impl FnOnce(&mut Vec<u8>) -> Result<(), Unwritable>,
+    ) -> Result<(), Unwritable> {
+        self.add(Line::new(Action::Update, id, Some(row)), |out| {
+            drop(write!(
+                out,
+                "{{\"script\":{{\"lang\":\"painless\",\"source\":\"{SET_FIELDS}\",\"params\":{{\"doc\":"
+            ));
+            let start = out.len();
+            fields(out)?;
+            let end = out.len();
+            out.extend_from_slice(b"}},\"upsert\":");
+            out.extend_from_within(start..end);
+            out.push(b'}');
+            Ok(())
+        })
+    }
+
     fn add(
         &mut self,
         line: Line<'_>,
@@ -197,5 +222,19 @@ pub(super) mod tests {
         routed.delete_routed("9".to_owned(), "d", DocumentState { seq_no: 4, primary_term: 2 });
         let expected = r#"{"delete":{"_id":"9","routing":"d","if_seq_no":4,"if_primary_term":2}}"#;
         assert_eq!(String::from_utf8(routed.body).unwrap().trim_end(), expected);
+    }
+
+    #[test]
+    fn objects_of_shared_documents_are_set_by_a_script() {
+        let mut operations = Operations::default();
+        let fields = |out: &mut Vec<u8>| {
+            out.extend_from_slice(br#"{"a":{"b":1}}"#);
+            Ok(())
+        };
+        operations.update_objects("7".to_owned(), 0, fields).unwrap();
+        let body = String::from_utf8(operations.body).unwrap();
+        let lines: Vec<&str> = body.lines().collect();
+        let expected = r#"{"script":{"lang":"painless","source":"ctx._source.putAll(params.doc)","params":{"doc":{"a":{"b":1}}}},"upsert":{"a":{"b":1}}}"#;
+        assert_eq!(lines, [r#"{"update":{"_id":"7","retry_on_conflict":5}}"#, expected]);
     }
 }

@@ -175,6 +175,7 @@ impl SearchSink {
                 Ok(())
             };
             let added = match self.target.document.partial {
+                true if documents.has_object(row) => operations.update_objects(id, row, write),
                 true => operations.update(id, Some(row), true, write),
                 false => operations.index(id, route.version, Some(row), write_checked),
             };

@@ -132,6 +132,12 @@ impl<'a> Cells<'a> {
         }
     }
 
+    /// Of a json column, with keys that may be others tomorrow. A point has always the same two.
+    pub(super) fn is_json_object(&self, row: usize) -> bool {
+        let Self::Text(array, Text::Json) = self else { return false };
+        array.is_valid(row) && array.value(row).trim_ascii_start().starts_with('{')
+    }
+
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Unwritable> {
         if self.array().is_null(row) {
             out.extend_from_slice(b"null");
