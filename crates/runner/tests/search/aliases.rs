@@ -1,9 +1,9 @@
 //! Aliases that people or a target's definition put on an index: they go with what readers see.
 
 use serde_json::{Value, json};
-use vitrina_core::{Level, Mode, OnActive, PipelineId, RunStatus};
+use vitrina_core::{Level, Mode, OnActive, PipelineId, RunStatus, Status};
 use vitrina_store::RunRequest;
-use vitrina_testbed::SearchServer;
+use vitrina_testbed::{Fault, FaultProxy, Gate, SearchServer};
 
 use crate::shelf::Shelf;
 
@@ -100,6 +100,77 @@ async fn aliases_of_the_target_are_set_in_the_swap_and_go_when_they_are_withdraw
         assert_eq!(shelf.found_by(&all).await, ["1"]);
         let (status, _) = shelf.server().call("GET", &format!("_alias/{adult}"), Value::Null).await;
         assert_eq!(status, 404, "it was the target's, and is withdrawn");
+    }
+}
+
+#[tokio::test]
+async fn a_further_name_that_others_use_is_refused_and_their_readers_find_what_they_found() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::bare(&server, 5).await;
+        let (index, alias, stray) =
+            (shelf.indexes.name("index"), shelf.indexes.name("alias"), shelf.indexes.name("stray"));
+        shelf.server().call("PUT", &index, json!({})).await;
+        shelf.server().call("PUT", &stray, json!({"aliases": {&alias: {}}})).await;
+        let other = Shelf::new(&server, 3).await;
+        let id_of_other = other.full(10).await;
+        other.succeed(id_of_other).await;
+        let id = shelf.full(10).await;
+        let (whole, partial, take_over) = (json!({}), json!({"partial": true}), json!({"take_over": true}));
+        let declared =
+            [(&index, &whole), (&alias, &take_over), (&other.index, &partial), (&other.index, &whole)];
+        for (name, document) in declared {
+            let mut document = document.clone();
+            document["aliases"] = json!({name: {}});
+            shelf.describe(json!({"document": document})).await;
+            let (code, message) = shelf.fail(id).await;
+            assert_eq!(code, "sink.alias_taken", "{message}");
+            assert!(message.contains(name.as_str()), "{message}");
+            assert_eq!(shelf.behind().await, Vec::<String>::new());
+        }
+        assert_eq!(other.found_by(&other.index).await.len(), 3);
+        other.succeed(id_of_other).await;
+    }
+}
+
+#[tokio::test]
+async fn a_further_name_that_comes_into_use_while_a_load_goes_on_is_refused() {
+    for server in SearchServer::both().await {
+        let proxy = FaultProxy::before(&server).await;
+        let shelf = Shelf::bare(&server, 5).await.at(proxy.url());
+        let (alias, stray) = (shelf.indexes.name("alias"), shelf.indexes.name("stray"));
+        shelf.describe(json!({"document": {"aliases": {&alias: {}}}})).await;
+        let id = shelf.full(10).await;
+        shelf.succeed(id).await;
+        let before = shelf.behind().await;
+        let gate = Gate::new();
+        proxy.play(1, "_bulk", Fault::Hold(gate.clone()));
+        let run = shelf.stage.request(id).await;
+        let (mut runner, _stop) = shelf.stage.start(shelf.settings("one"));
+        gate.arrived().await;
+        shelf.server().call("PUT", &stray, json!({"aliases": {&alias: {}}})).await;
+        gate.open();
+        shelf.stage.reaches(id, Status::Failed).await;
+        let run = shelf.stage.run_record(run).await;
+        assert_eq!(run.error_code.as_deref(), Some("sink.alias_taken"), "{:?}", run.error);
+        assert_eq!(shelf.behind().await, before, "readers see what they saw");
+        runner.abort_all();
+    }
+}
+
+#[tokio::test]
+async fn a_further_name_that_two_targets_declare_is_of_both() {
+    for server in SearchServer::both().await {
+        let (one, two) = (Shelf::bare(&server, 3).await, Shelf::bare(&server, 5).await);
+        let all = one.indexes.name("all");
+        for shelf in [&one, &two] {
+            shelf.describe(json!({"document": {"aliases": {&all: {}}}})).await;
+        }
+        let (of_one, of_two) = (one.full(10).await, two.full(10).await);
+        for _ in 0..2 {
+            one.succeed(of_one).await;
+            two.succeed(of_two).await;
+        }
+        assert_eq!(one.found_by(&all).await.len(), 8);
     }
 }
 

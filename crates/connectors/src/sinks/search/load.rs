@@ -244,6 +244,7 @@ impl SearchSink {
     pub(super) async fn refuse_foreign(&self) -> Result<()> {
         let standing = Standing::look(&self.client, &self.names).await?;
         refuse_taken(&self.names, &standing, self.target.document.take_over)?;
+        reader_aliases::refuse_names_of_others(&self.client, &self.target, &self.names).await?;
         reader_aliases::refuse_rules_of_others(&self.client, &self.names, &standing).await
     }
 
@@ -429,6 +430,7 @@ impl SearchSink {
         let standing = Standing::look(&fence.client, &fence.names).await?;
         // It may have come to be while the load went on.
         refuse_taken(&fence.names, &standing, take_over)?;
+        reader_aliases::refuse_names_of_others(&client, &target, &fence.names).await?;
         reader_aliases::refuse_rules_of_others(&client, &fence.names, &standing).await?;
         let mut actions: Vec<Value> = Vec::new();
         if standing.concrete {

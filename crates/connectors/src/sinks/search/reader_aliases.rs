@@ -9,7 +9,7 @@ use vitrina_core::{Error, Result, Target};
 
 use super::client::Client;
 use super::control::encoded;
-use super::indexes::Standing;
+use super::indexes::{self, Standing};
 use super::names::Names;
 
 /// What an alias says beside its name. That it takes writes is nothing of a reader's.
@@ -111,6 +111,31 @@ pub(super) async fn moving(
         }
     }
     Ok(removed.into_iter().chain(wanted.into_iter().map(|alias| adding(to, alias))).collect())
+}
+
+/// A further name of the target that is an index or an alias of somebody else's: their readers would find these documents
+/// among their own. Who declares it for another index too means it so.
+pub(super) async fn refuse_names_of_others(client: &Client, target: &Target, names: &Names) -> Result<()> {
+    for alias in target.document.aliases.keys() {
+        let mut others = indexes::listed(client, alias).await?;
+        others.retain(|index| !names.is_vitrinas(index));
+        let of_indexes = of_indexes(client, names, &others.iter().collect::<Vec<_>>()).await?;
+        let declares = |index: &String| of_indexes.get(index).is_some_and(|of| of.declared.contains(alias));
+        if let Some(other) = others.iter().find(|index| !declares(index)) {
+            return Err(named(names, alias, other));
+        }
+    }
+    Ok(())
+}
+
+fn named(names: &Names, alias: &str, other: &String) -> Error {
+    let index = &names.index;
+    let what = match alias == other {
+        true => format!("{alias} is an index itself"),
+        false => format!("alias {alias} is on index {other}"),
+    };
+    Error::fix("sink.alias_taken", format!("index {index} cannot be given the further name {alias}: {what}, which is not of {index}, and its readers would find the documents of both"))
+        .hint("nothing was changed; choose another name in document.aliases, or take the alias away from there")
 }
 
 /// A filter or a routing that somebody else has put on the name, for an index of their own. Laid over another one it hides
