@@ -45,6 +45,6 @@ pub use schedule::{NoSchedule, Schedule};
 pub use status::{RunStatus, Status};
 pub use target::{
     AliasRules, AllowedTargets, DocumentRules, Shared, Target, TargetName, TargetPart, is_alias_name,
-    is_allowed_target,
+    is_allowed_target, taken_aliases,
 };
 pub use words::UnknownWord;

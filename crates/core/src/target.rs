@@ -68,6 +68,19 @@ pub fn is_alias_name(text: &str, index: &str) -> bool {
     is_name(text) && text != index
 }
 
+/// Further names of an index that are names of others among these targets: their readers would find the documents of both.
+pub fn taken_aliases<'a>(
+    target: &'a Target,
+    others: impl IntoIterator<Item = &'a Target>,
+) -> BTreeMap<&'a str, &'a str> {
+    let is_taken = |other: &&Target| other.connection == target.connection && other.name != target.name;
+    let by_name = others.into_iter().filter(is_taken).filter_map(|other| {
+        let (_, index) = other.name.split_once(':')?;
+        target.document.aliases.contains_key(index).then_some((index, other.name.as_str()))
+    });
+    by_name.collect()
+}
+
 /// The names both search servers accept, without the marks Vitrina keeps for its own indexes.
 fn is_name(text: &str) -> bool {
     (1..=200).contains(&text.len())

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
-use vitrina_core::{DocumentRules, Pipeline, PipelineId, Target, TargetName, TargetPart};
+use vitrina_core::{DocumentRules, Pipeline, PipelineId, Target, TargetName, TargetPart, taken_aliases};
 use vitrina_store::{Actor, Change, PipelineChoice, PipelineRecord, TargetRecord, Writers};
 
 use crate::app::App;
@@ -137,6 +137,8 @@ async fn draft(app: &App, configuration: Configuration) -> Result<Draft> {
         .enumerate()
         .map(|(at, pipeline)| (pipeline.name.clone(), at))
         .collect();
+    let target_places: BTreeMap<String, usize> =
+        configuration.targets.iter().enumerate().map(|(at, target)| (target.name.clone(), at)).collect();
     for (place, target) in configuration.targets.into_iter().enumerate() {
         draft.target(app, place, target, &present);
     }
@@ -147,6 +149,7 @@ async fn draft(app: &App, configuration: Configuration) -> Result<Draft> {
         draft.prune(&present, &named, &described);
     }
     draft.note_owners(&places, &present);
+    draft.note_aliases(&target_places, &present);
     if draft.checks.iter().all(|check| check.severity != Severity::Error) {
         draft.note_untakeable(app, &places, &present).await?;
     }
@@ -234,6 +237,29 @@ impl Draft {
         }
         self.checks.extend(checks);
         Ok(())
+    }
+
+    /// An alias is not the name of another target. A pair that was there before keeps nobody from applying: its loads are
+    /// refused.
+    fn note_aliases(&mut self, places: &BTreeMap<String, usize>, present: &Present) {
+        let (before, after) = (present.configured(), self.configured(present));
+        let mut checks = Vec::new();
+        for target in after.targets.values() {
+            for (alias, other) in taken_aliases(target, after.targets.values().copied()) {
+                let was = before.targets.get(target.name.as_str());
+                let is_old = before.targets.contains_key(other)
+                    && was.is_some_and(|was| was.document.aliases.contains_key(alias));
+                let severity = if is_old { Severity::Warning } else { Severity::Error };
+                let field = match (places.get(&target.name), places.get(other)) {
+                    (Some(place), _) => format!("/targets/{place}/document/aliases"),
+                    (None, Some(place)) => format!("/targets/{place}/name"),
+                    (None, None) => continue,
+                };
+                let message = targets::alias_taken(&target.name, other);
+                checks.push(Check::new(severity, targets::ALIAS_TAKEN, &field, &message));
+            }
+        }
+        self.checks.extend(checks);
     }
 
     /// Who will write where once this is carried out.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
-use vitrina_core::{Shared, Target, TargetName, is_alias_name, is_allowed_target};
+use vitrina_core::{Shared, Target, TargetName, is_alias_name, is_allowed_target, taken_aliases};
 use vitrina_store::{Actor, Change, Error as StoreError, PipelineRef, TargetRecord};
 
 use crate::app::{App, Rules};
@@ -31,6 +31,7 @@ pub(crate) async fn put(
     version: IfMatch,
 ) -> Result<(TargetRecord, bool)> {
     let target = sound(&app.rules, name, config).map_err(Error::InvalidTarget)?;
+    refuse_taken_aliases(app, &target).await?;
     let before = app.store.described_target(name).await?;
     let current = before.as_ref().map(|record| record.version);
     match (version, current) {
@@ -97,6 +98,28 @@ pub(crate) async fn standing(
 fn no_writer(target: &str) -> Error {
     let rule = format!("a pipeline that writes to {target}: GET /targets/{{t}} lists them");
     Error::InvalidQuery(Fault::new("pipeline", "query.parameter", &rule))
+}
+
+async fn refuse_taken_aliases(app: &App, target: &Target) -> Result<()> {
+    let described: Vec<Target> = list(app).await?.into_iter().map(|record| record.target).collect();
+    let own = taken_aliases(target, &described).into_values();
+    let mut faults: Vec<Fault> = own
+        .map(|other| Fault::new("/document/aliases", ALIAS_TAKEN, &alias_taken(&target.name, other)))
+        .collect();
+    let of_others = described.iter().filter(|other| !taken_aliases(other, [target]).is_empty());
+    faults.extend(
+        of_others.map(|other| Fault::new("/name", ALIAS_TAKEN, &alias_taken(&other.name, &target.name))),
+    );
+    if faults.is_empty() { Ok(()) } else { Err(Error::InvalidTarget(faults)) }
+}
+
+/// One target declares an alias that another one is called.
+pub(super) const ALIAS_TAKEN: &str = "target.alias_taken";
+
+pub(super) fn alias_taken(target: &str, other: &str) -> String {
+    format!(
+        "{target} declares an alias with the name of {other}: its readers would find the documents of both\nhint: choose another name in document.aliases"
+    )
 }
 
 fn document_faults(target: &TargetName, config: &TargetConfig, say: &mut impl FnMut(&str, &str)) {

@@ -163,6 +163,34 @@ async fn all_that_is_wrong_with_files_is_told_at_once_and_nothing_is_saved() {
 }
 
 #[tokio::test]
+async fn an_alias_with_the_name_of_another_target_is_refused_from_either_side() {
+    let app = App::start().await;
+    let films = json!({"name": "es:films", "key": ["id"], "document": {"aliases": {"genres": {}}}});
+    let genres = json!({"name": "es:genres", "key": ["id"]});
+    let elsewhere = json!({"name": "es:genres", "key": ["id"], "connection": "other_search"});
+    let files = |targets: &[&Value]| json!({"targets": targets});
+    let checks = async |targets: &[&Value]| {
+        let plan = app.plan(&files(targets)).await;
+        let check =
+            |check: &Value| (check["field"].clone(), check["code"].clone(), check["severity"].clone());
+        plan["checks"].as_array().unwrap().iter().map(check).collect::<Vec<_>>()
+    };
+    let taken = |field: &str| vec![(json!(field), json!("target.alias_taken"), json!("error"))];
+    assert_eq!(checks(&[&films, &elsewhere]).await, []);
+    assert_eq!(checks(&[&genres, &films]).await, taken("/targets/1/document/aliases"));
+    app.settle(&files(&[&films])).await;
+    assert_eq!(checks(&[&genres]).await, taken("/targets/0/name"));
+    let body = json!({"key": ["id"]});
+    let answer = app.put_json("/targets/es:genres", &body).await.assert_problem(422, "target.invalid");
+    assert_eq!(answer.faults(), [("/name", "target.alias_taken")]);
+    app.delete("/targets/es:films").await.assert(204);
+    app.settle(&files(&[&genres])).await;
+    let body = json!({"key": ["id"], "document": {"aliases": {"genres": {}}}});
+    let answer = app.put_json("/targets/es:films", &body).await.assert_problem(422, "target.invalid");
+    assert_eq!(answer.faults(), [("/document/aliases", "target.alias_taken")]);
+}
+
+#[tokio::test]
 async fn a_change_that_fails_takes_the_others_of_its_plan_with_it() {
     let app = App::start().await;
     app.settle(&files()).await;

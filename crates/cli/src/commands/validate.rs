@@ -58,8 +58,8 @@ async fn files(paths: &[PathBuf], context: &Context) -> Result<Exit> {
     let plan = client.plan(&files.configuration(false)).await.map_err(|error| files.explain(error))?.known;
     let mut checks = plan.checks;
     if plan.ok {
-        // Who writes where is the plan's to say: it knows all of the files.
-        checks.retain(|check| check.code == "target.owned");
+        // Who writes where, and under which names, is the plan's to say: it knows all of the files.
+        checks.retain(|check| ["target.owned", "target.alias_taken"].contains(&check.code.as_str()));
         for (place, question) in files.questions() {
             let verdict = client.validate_unsaved(&question).await.map_err(|error| files.explain(error))?;
             let Verdict { checks: found, .. } = verdict.known;
