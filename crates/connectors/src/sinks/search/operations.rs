@@ -174,7 +174,7 @@ impl Operations {
                 drop(write!(self.body, ",\"if_seq_no\":{seq_no},\"if_primary_term\":{primary_term}"));
             }
             (None, None) if action == Action::Update => {
-                self.body.extend_from_slice(b",\"retry_on_conflict\":5")
+                self.body.extend_from_slice(b",\"retry_on_conflict\":5");
             }
             (None, None) => {}
         }
