@@ -38,13 +38,13 @@ enum Ended {
     Runner,
     /// What shows the runner's metrics.
     Listener,
-    /// What reads the meta-store's password again.
-    Login,
 }
 
 #[derive(Debug)]
 pub(crate) struct Services {
     running: JoinSet<Result<Ended>>,
+    /// Beside them, for as long as there are services: they read the meta-store's password again.
+    logins: JoinSet<()>,
     stores: Vec<Store>,
     shutdown: CancellationToken,
     run_log: RunLog,
@@ -53,14 +53,14 @@ pub(crate) struct Services {
 impl Services {
     /// `run_log` hears what this process tells of its runs.
     pub(crate) fn new(shutdown: CancellationToken, run_log: RunLog) -> Self {
-        Self { running: JoinSet::new(), stores: Vec::new(), shutdown, run_log }
+        Self { running: JoinSet::new(), logins: JoinSet::new(), stores: Vec::new(), shutdown, run_log }
     }
 
     async fn store(&mut self, settings: &Settings, application: &str, sessions: u32) -> Result<Store> {
         let store = connect(settings, application, sessions).await?;
         if let Some(url) = settings.database_url.clone() {
             let url = settings.secret(url, |settings| settings.database_url.clone());
-            self.running.spawn(follow_login(store.clone(), url, self.shutdown.clone()));
+            self.logins.spawn(follow_login(store.clone(), url));
         }
         self.stores.push(store.clone());
         Ok(store)
@@ -125,7 +125,7 @@ impl Services {
         while let Some(ended) = self.running.join_next().await {
             match ended?? {
                 _ if self.shutdown.is_cancelled() => return Ok(()),
-                Ended::Runner | Ended::Listener | Ended::Login => {}
+                Ended::Runner | Ended::Listener => {}
                 Ended::Api => {
                     return Err(Exit::Failed.fault("a service ended by itself\nhint: its log says why"));
                 }
@@ -137,6 +137,7 @@ impl Services {
     /// Asks all of them to end, and waits for it. No session is left to complain when the database stops next.
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.shutdown.cancel();
+        self.logins.abort_all();
         let mut outcome = Ok(());
         while let Some(ended) = self.running.join_next().await {
             outcome = outcome.and(ended?.map(drop));
@@ -240,14 +241,16 @@ fn url_of(settings: &Settings, name: &str, connection: &crate::config::Connectio
 }
 
 /// Sessions of the meta-store that are opened after its password was rotated need the new one.
-async fn follow_login(store: Store, url: Secret, shutdown: CancellationToken) -> Result<Ended> {
-    while shutdown.run_until_cancelled(tokio::time::sleep(ASK_LOGIN)).await.is_some() {
+async fn follow_login(store: Store, url: Secret) {
+    loop {
+        tokio::time::sleep(ASK_LOGIN).await;
         let login = url.get();
         let refused = store.ping().await.is_err_and(|error| error.is_login_refused());
         if refused && url.read_again(&login).await {
-            tracing::info!("the login of the meta-store was read again");
-            store.set_login(url.get().expose_secret())?;
+            match store.set_login(url.get().expose_secret()) {
+                Ok(()) => tracing::info!("the login of the meta-store was read again"),
+                Err(error) => tracing::warn!(%error, "the login of the meta-store cannot be used"),
+            }
         }
     }
-    Ok(Ended::Login)
 }
