@@ -1,5 +1,7 @@
 // What an operator does with a pipeline: run, watch, pause, resume, cancel, mend what was refused, set back.
 
+import type { Route } from '@playwright/test';
+
 import { expect, expectAccessible, screenshot, test } from './stand';
 
 test('a run is asked for, watched, paused, resumed and cancelled', async ({ page, stand, as }) => {
@@ -171,6 +173,45 @@ test('what happens before the stream of events is open is shown as well', async 
   await stand.call('GET', `/runs/${run_id}?wait=30`);
   late.go();
   await expect(page.locator('section [data-status=SUCCESS]').first()).toBeVisible();
+});
+
+test('news is not undone by an answer that was asked for before', async ({ page, stand, as }) => {
+  await stand.sql('truncate analytics.film_dim');
+  await stand.closeGate();
+  await as('operator');
+  // What the stream of events has told the page so far.
+  await page.addInitScript(() => {
+    const real = window.fetch;
+    window.fetch = async (...call) => {
+      const answer = await real(...call);
+      if (!answer.url.endsWith('/api/v1/events') || !answer.body) return answer;
+      const [shown, copied] = answer.body.tee();
+      void copied
+        .pipeThrough(new TextDecoderStream())
+        .pipeTo(new WritableStream({ write: (text) => void (document.documentElement.dataset['heard'] += text) }));
+      return new Response(shown, answer);
+    };
+  });
+  const late = held();
+  const first = async (route: Route) => {
+    const answer = await (await route.fetch()).json();
+    await late.until();
+    await route.fulfill({ json: { ...answer, rows_read: 0, batches: 0 } });
+  };
+  await page.route(/\/api\/v1\/runs\/[0-9a-f-]{36}$/, first, { times: 1 });
+  // It runs, and has nothing to tell yet.
+  await stand.sql('begin; lock table analytics.film_dim in share mode');
+  await page.goto('/ui/pipelines/film_dim');
+  await stand.call('POST', '/pipelines/film_dim/run', {});
+  await expect(page.locator('main [data-status=RUNNING]').first()).toBeVisible();
+  await page.getByRole('link', { name: 'Open', exact: true }).click();
+  await late.reached;
+  await stand.sql('commit');
+  await expect(page.locator('html')).toHaveAttribute('data-heard', /"rows_read":20,/);
+  late.go();
+  await expect(page.getByRole('definition').filter({ hasText: /^20$/ }).first()).toBeVisible();
+  await stand.openGate();
+  await expect(page.locator('main [data-status=SUCCESS]').first()).toBeVisible();
 });
 
 test('what is shown is how it stands, whichever answer comes last', async ({ page, stand, as }) => {

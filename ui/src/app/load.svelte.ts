@@ -26,25 +26,44 @@ export class Loaded<T> {
   }
 }
 
-/** Never two at a time, for the older answer may come last: whoever asks meanwhile waits for one that is asked afterwards. */
-export function oneByOne(ask: () => Promise<void>): () => Promise<void> {
-  let current: Promise<void> | null = null;
-  let next: Promise<void> | null = null;
-  const begin = (): Promise<void> => (current = ask().finally(() => (current = null)));
-  const after = (): Promise<void> => {
-    next = null;
-    return begin();
-  };
-  return () => next ?? (current ? (next = current.then(after, after)) : begin());
-}
+/** At most so often is asked for what events have changed, in milliseconds. */
+const PACE = 150;
 
-/** At most one call in so many milliseconds, the last one always. */
-export function paced(milliseconds: number, action: () => void): () => void {
-  let timer: ReturnType<typeof setTimeout> | null = null;
-  return () => {
-    timer ??= setTimeout(() => {
-      timer = null;
-      action();
-    }, milliseconds);
+/** What is asked for and kept up by events in between. Never two questions at a time, for the older answer may come last. */
+export class KeptUp {
+  #ask: () => Promise<void>;
+  #current: Promise<void> | null = null;
+  #next: Promise<void> | null = null;
+  #timer: ReturnType<typeof setTimeout> | null = null;
+
+  constructor(ask: () => Promise<void>) {
+    this.#ask = ask;
+  }
+
+  /** Whoever asks while an answer is on its way waits for one that is asked afterwards. */
+  readonly look = (): Promise<void> =>
+    this.#next ?? (this.#current ? (this.#next = this.#current.then(this.#after, this.#after)) : this.#begin());
+
+  /** Soon, and once for all that happens until then. */
+  readonly lookSoon = (): void => {
+    this.#timer ??= setTimeout(() => {
+      this.#timer = null;
+      void this.look();
+    }, PACE);
+  };
+
+  /** Takes what an event tells. An answer that is on its way may be older and would undo it: then it is asked again. */
+  take(news: () => void): void {
+    news();
+    if (this.#current) this.lookSoon();
+  }
+
+  #begin(): Promise<void> {
+    return (this.#current = this.#ask().finally(() => (this.#current = null)));
+  }
+
+  #after = (): Promise<void> => {
+    this.#next = null;
+    return this.#begin();
   };
 }

@@ -13,11 +13,10 @@ import {
 } from '../api/calls';
 import { events } from '../api/events.svelte';
 import { Problem } from '../api/problem';
-import { oneByOne, paced } from './load.svelte';
+import { KeptUp } from './load.svelte';
 
 /** More changes at once than this, and the whole list is asked for instead. */
 const FEW = 10;
-const PACE = 200;
 const REFRESH = 30_000;
 const STRIP = 12;
 /** More than a screen shows at once, and little enough to be there at once. */
@@ -36,19 +35,18 @@ class Pipelines {
   livingRunners = $state<number | null>(null);
   #all = false;
   #changed = new Set<string>();
-  #look = oneByOne(() => this.#ask());
+  #kept = new KeptUp(() => this.#ask());
 
   /** Answers how to stop following. */
   follow(): () => void {
     void this.refresh();
-    const look = paced(PACE, () => void this.#look());
     const stop = events.listen((event) => {
       if (event.topic === 'reset') return void this.refresh();
       if (event.topic === 'run.progress') this.#progress(event.data);
       if (event.topic === 'run.status') this.#remember([event.data]);
       if (event.topic !== 'run.status' && !(event.topic === 'reconcile.status' && event.data.verdict)) return;
       this.#changed.add(event.data.pipeline_id);
-      look();
+      this.#kept.lookSoon();
     });
     const timer = setInterval(() => void this.refresh(), REFRESH);
     return () => {
@@ -60,13 +58,13 @@ class Pipelines {
   /** How all of them stand. */
   refresh(): Promise<void> {
     this.#all = true;
-    return this.#look();
+    return this.#kept.look();
   }
 
   /** How this one stands. */
   look(id: string): Promise<void> {
     this.#changed.add(id);
-    return this.#look();
+    return this.#kept.look();
   }
 
   async #ask(): Promise<void> {

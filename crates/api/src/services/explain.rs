@@ -1,7 +1,6 @@
 //! What the planner of a source expects of a query: asked through all layers of the guard, and nothing is run.
 
-use uuid::Uuid;
-use vitrina_core::{Capture, Mode, Pipeline, PipelineId};
+use vitrina_core::{Capture, Mode, Pipeline};
 use vitrina_guard::{ChangeTable, Pass, Summary};
 use vitrina_store::PipelineRef;
 
@@ -10,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::models::{Explanation, PassPlan, PipelineConfig};
 
 use super::checks;
-use super::preview::{Checked, checked, refusal};
+use super::preview::{Checked, checked, draft, refusal};
 
 pub(crate) async fn of_saved(app: &App, reference: &PipelineRef) -> Result<Explanation> {
     let pipeline = app.store.pipeline(reference).await?.config;
@@ -18,7 +17,7 @@ pub(crate) async fn of_saved(app: &App, reference: &PipelineRef) -> Result<Expla
 }
 
 pub(crate) async fn of_unsaved(app: &App, config: PipelineConfig) -> Result<Explanation> {
-    of(app, &config.into_pipeline(PipelineId(Uuid::now_v7()), &app.rules)).await
+    of(app, &draft(app, config)?).await
 }
 
 async fn of(app: &App, pipeline: &Pipeline) -> Result<Explanation> {

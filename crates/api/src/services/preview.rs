@@ -20,8 +20,16 @@ pub(crate) async fn of_saved(app: &App, reference: &PipelineRef, rows: usize) ->
 }
 
 pub(crate) async fn of_unsaved(app: &App, config: PipelineConfig, rows: usize) -> Result<Sample> {
+    of(app, &draft(app, config)?, rows).await
+}
+
+/// A configuration that may still lack much, but says nothing wrong.
+pub(super) fn draft(app: &App, config: PipelineConfig) -> Result<Pipeline> {
     let pipeline = config.into_pipeline(PipelineId(Uuid::now_v7()), &app.rules);
-    of(app, &pipeline, rows).await
+    match rules::number_faults(&pipeline) {
+        faults if faults.is_empty() => Ok(pipeline),
+        faults => Err(Error::InvalidSql(faults)),
+    }
 }
 
 async fn of(app: &App, pipeline: &Pipeline, rows: usize) -> Result<Sample> {

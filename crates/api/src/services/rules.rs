@@ -14,14 +14,20 @@ pub(super) fn faults(pipeline: &Pipeline, order: &[i32], rules: &Rules) -> Vec<F
     let mut violations = pipeline.violations(&rules.allowed_targets);
     violations.extend(source_type_violation(pipeline));
     violations.extend(connection_violation(pipeline, rules));
-    let mut found: Vec<Fault> = violations
-        .iter()
-        .map(|rule| Fault::new(pointer(&rule.field, order), rule.code, &rule.message))
-        .collect();
+    let mut found = told(&violations, order);
     if let Some(connection) = rules.source_connections.get(&pipeline.source_connection) {
         found.extend(guard_faults(pipeline, &connection.allowed_schemas, order));
     }
     found
+}
+
+pub(super) fn number_faults(pipeline: &Pipeline) -> Vec<Fault> {
+    told(&pipeline.number_violations(), &[])
+}
+
+fn told(violations: &[Violation], order: &[i32]) -> Vec<Fault> {
+    let fault = |rule: &Violation| Fault::new(pointer(&rule.field, order), rule.code, &rule.message);
+    violations.iter().map(fault).collect()
 }
 
 fn source_type_violation(pipeline: &Pipeline) -> Option<Violation> {

@@ -75,3 +75,14 @@ async fn a_query_is_explained_only_past_the_guard() {
         .await
         .assert_problem(502, "source.unavailable");
 }
+
+#[tokio::test]
+async fn a_draft_with_a_number_out_of_its_range_is_neither_explained_nor_previewed() {
+    let app = App::start().await;
+    let mut draft = incremental(QUERY);
+    draft["batch_size"] = json!(0);
+    for way in ["/explain", "/preview"] {
+        let refused = app.post_json(way, &json!({"pipeline": draft})).await.assert_problem(422, "sql.invalid");
+        assert_eq!(refused.body["errors"][0]["pointer"], "/batch_size", "{:?}", refused.body);
+    }
+}

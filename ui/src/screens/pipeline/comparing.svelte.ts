@@ -2,9 +2,8 @@
 
 import { reconcile, reconcilesOf, type Reconcile } from '../../api/calls';
 import { events } from '../../api/events.svelte';
-import { oneByOne, paced } from '../../app/load.svelte';
+import { KeptUp } from '../../app/load.svelte';
 
-const PACE = 150;
 const PAGE = 25;
 
 export class Comparing {
@@ -19,15 +18,16 @@ export class Comparing {
   /** Answers how to stop following. */
   follow(): () => void {
     void this.refresh();
-    const again = paced(PACE, () => void this.refresh());
     return events.listen((event) => {
-      if (event.topic === 'reset') again();
-      else if (event.topic === 'reconcile.status' && this.#concerns(event.data)) again();
-      else if (event.topic === 'reconcile.progress' && event.data.id === this.id) this.reconcile = event.data;
+      if (event.topic === 'reset') this.#kept.lookSoon();
+      else if (event.topic === 'reconcile.status' && this.#concerns(event.data)) this.#kept.lookSoon();
+      else if (event.topic === 'reconcile.progress' && event.data.id === this.id)
+        this.#kept.take(() => (this.reconcile = event.data));
     });
   }
 
-  readonly refresh = oneByOne(() => this.#ask());
+  readonly #kept = new KeptUp(() => this.#ask());
+  readonly refresh = this.#kept.look;
 
   async #ask(): Promise<void> {
     try {
@@ -56,16 +56,15 @@ export class Comparisons {
 
   /** Answers how to stop following. */
   follow(): () => void {
-    const look = oneByOne(() => this.#look());
-    void look();
-    const again = paced(PACE, () => void look());
+    const kept = new KeptUp(() => this.#look());
+    void kept.look();
     return events.listen((event) => {
-      if (event.topic === 'reset') return again();
+      if (event.topic === 'reset') return kept.lookSoon();
       if (event.topic !== 'reconcile.status' && event.topic !== 'reconcile.progress') return;
       const news = event.data;
       if (news.pipeline !== this.pipeline) return;
-      if (event.topic === 'reconcile.status') again();
-      else this.list = this.list?.map((each) => (each.id === news.id ? news : each)) ?? null;
+      if (event.topic === 'reconcile.status') kept.lookSoon();
+      else kept.take(() => (this.list = this.list?.map((each) => (each.id === news.id ? news : each)) ?? null));
     });
   }
 

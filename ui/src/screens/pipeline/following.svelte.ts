@@ -2,9 +2,8 @@
 
 import { pipeline, rejects, type Pipeline, type PipelineDetail, type Run } from '../../api/calls';
 import { events } from '../../api/events.svelte';
-import { oneByOne, paced } from '../../app/load.svelte';
+import { KeptUp } from '../../app/load.svelte';
 
-const PACE = 150;
 const REFRESH = 30_000;
 
 export class Following {
@@ -22,21 +21,22 @@ export class Following {
   /** Answers how to stop following. */
   follow(): () => void {
     void this.refresh();
-    const again = paced(PACE, () => void this.refresh());
     const stop = events.listen((event) => {
-      if (event.topic === 'reset') return again();
+      if (event.topic === 'reset') return this.#kept.lookSoon();
       if ((event.topic === 'run.status' || event.topic === 'reconcile.status') && event.data.pipeline === this.name)
-        again();
-      if (event.topic === 'run.progress' && event.data.pipeline === this.name) this.#progress(event.data);
+        this.#kept.lookSoon();
+      if (event.topic === 'run.progress' && event.data.pipeline === this.name)
+        this.#kept.take(() => this.#progress(event.data));
     });
-    const timer = setInterval(again, REFRESH);
+    const timer = setInterval(this.#kept.lookSoon, REFRESH);
     return () => {
       stop();
       clearInterval(timer);
     };
   }
 
-  readonly refresh = oneByOne(() => this.#ask());
+  readonly #kept = new KeptUp(() => this.#ask());
+  readonly refresh = this.#kept.look;
 
   async #ask(): Promise<void> {
     try {

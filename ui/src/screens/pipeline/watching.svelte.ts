@@ -1,8 +1,8 @@
 // One run and its batches, kept up by events.
 
-import { batches, runDetail, type Batch, type RunDetail } from '../../api/calls';
+import { batches, runDetail, type Batch, type Run, type RunDetail } from '../../api/calls';
 import { events } from '../../api/events.svelte';
-import { oneByOne, paced } from '../../app/load.svelte';
+import { KeptUp } from '../../app/load.svelte';
 
 /** More batches than this are not drawn. */
 const MOST = 5000;
@@ -19,15 +19,13 @@ export class Watching {
 
   /** Answers how to stop. */
   follow(): () => void {
-    const look = oneByOne(() => this.#look());
-    void look();
-    const again = paced(150, () => void look());
+    const kept = new KeptUp(() => this.#look());
+    void kept.look();
     return events.listen((event) => {
-      if (event.topic === 'reset') again();
+      if (event.topic === 'reset') kept.lookSoon();
       else if (event.topic === 'batch.done' && event.data.run_id === this.id) this.#add([event.data.batch]);
-      else if (event.topic === 'run.progress' && event.data.id === this.id && this.run)
-        this.run = { ...this.run, ...event.data };
-      else if (event.topic === 'run.status' && event.data.id === this.id) again();
+      else if (event.topic === 'run.progress' && event.data.id === this.id) kept.take(() => this.#progress(event.data));
+      else if (event.topic === 'run.status' && event.data.id === this.id) kept.lookSoon();
     });
   }
 
@@ -44,6 +42,10 @@ export class Watching {
     } catch (error) {
       this.error = error;
     }
+  }
+
+  #progress(news: Run): void {
+    if (this.run) this.run = { ...this.run, ...news };
   }
 
   #add(news: Batch[]): void {
