@@ -24,6 +24,8 @@ demo: build ## a private Postgres, the sample cinema, its marts and the proof; O
 
 .PHONY: test
 test: export TESTS := 1
+# Tests wait for servers more than they compute: the cores are busy only with more tests than cores.
+test: export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 test: bootstrap ## all tests, against servers that live as long as they do (ONLY=part_of_a_name)
 	cargo test --workspace --no-run
 	@if command -v cargo-nextest >/dev/null; then \

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::process::Command;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use vitrina_testbed::Database;
 
 use crate::process::Process;
@@ -21,6 +22,9 @@ const TABLES: &str = "create schema content; create schema analytics;
         $$ begin perform pg_advisory_xact_lock_shared(25); return new; end $$;
     create trigger gate before insert on analytics.film_dim for each row when (new.id = 25) execute function analytics.gate()";
 
+/// Browsers, Airflow and the fuzzer need a core each: with more at a time, they would wait for each other in vain.
+static PLACES: Semaphore = Semaphore::const_new(2);
+
 pub(crate) struct Stand {
     pub(crate) database: Database,
     pub(crate) url: String,
@@ -28,6 +32,7 @@ pub(crate) struct Stand {
     pub(crate) search: Option<String>,
     api: Option<Process>,
     directory: tempfile::TempDir,
+    _place: SemaphorePermit<'static>,
 }
 
 /// As long as it is held, no load gets past row 25.
@@ -39,11 +44,12 @@ pub(crate) fn root() -> PathBuf {
 
 impl Stand {
     pub(crate) async fn start() -> Self {
+        let place = PLACES.acquire().await.unwrap();
         let database = Database::fresh().await;
         database.execute(TABLES).await;
         let url = format!("http://127.0.0.1:{}", free_port());
-        let mut stand =
-            Self { database, url, search: None, api: None, directory: tempfile::tempdir().unwrap() };
+        let directory = tempfile::tempdir().unwrap();
+        let mut stand = Self { database, url, search: None, api: None, directory, _place: place };
         let (status, said) = Process::start("migrate", stand.vitrina(&["migrate"])).ends().await;
         assert!(status.success(), "{said}");
         stand.start_api().await;

@@ -82,7 +82,8 @@ async fn a_draft_with_a_number_out_of_its_range_is_neither_explained_nor_preview
     let mut draft = incremental(QUERY);
     draft["batch_size"] = json!(0);
     for way in ["/explain", "/preview"] {
-        let refused = app.post_json(way, &json!({"pipeline": draft})).await.assert_problem(422, "sql.invalid");
+        let refused =
+            app.post_json(way, &json!({"pipeline": draft})).await.assert_problem(422, "sql.invalid");
         assert_eq!(refused.body["errors"][0]["pointer"], "/batch_size", "{:?}", refused.body);
     }
 }

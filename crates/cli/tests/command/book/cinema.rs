@@ -30,6 +30,12 @@ impl Named {
         database
     }
 
+    /// An empty database of the same server.
+    pub(super) async fn beside(&self, name: &str) -> String {
+        self.server.execute(&format!("create database {name}")).await;
+        self.server.server_url(name)
+    }
+
     pub(super) fn url(&self) -> String {
         self.server.server_url(self.name)
     }

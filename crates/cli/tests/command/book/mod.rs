@@ -26,6 +26,7 @@ const PAGES: [&str; 7] = [
     REJECTS,
     "docs/files.md",
 ];
+const OPERATIONS: &str = "docs/operations.md";
 const OBSERVABILITY: &str = "docs/observability.md";
 const REJECTS: &str = "docs/rejects.md";
 
@@ -52,6 +53,16 @@ async fn whoever_follows_the_tutorial_gets_what_it_shows() {
     reader.own = vec![("SHOP_URL", shop.url()), ("OPENSEARCH_URL", server.url().to_owned())];
     reader.variables = vec![("VITRINA_API_LISTEN", address), python()];
     reader.follows(TUTORIAL);
+}
+
+#[tokio::test]
+async fn whoever_operates_it_installs_backs_up_restores_moves_and_uninstalls_as_the_page_says() {
+    let (cinema, address) = (Named::cinema().await, free_address());
+    let mut reader = Reader::at(&address).with_token();
+    reader.own =
+        vec![("CINEMA_URL", cinema.url()), ("VITRINA_DATABASE_URL", cinema.beside("warehouse").await)];
+    reader.variables.extend([("VITRINA_API_LISTEN", address), ("VITRINA_ADMIN_TOKEN", TOKEN.to_owned())]);
+    reader.follows(OPERATIONS);
 }
 
 #[tokio::test]
@@ -83,7 +94,7 @@ fn follows_traces(mut reader: Reader) {
 
 #[test]
 fn every_block_of_commands_is_executed_or_says_why_not() {
-    let executed = [&PAGES[..], &[TUTORIAL], &clone::PAGES].concat();
+    let executed = [&PAGES[..], &[TUTORIAL, OPERATIONS], &clone::PAGES].concat();
     for page in pages() {
         for block in blocks(&repository().join(&page)).iter().filter(|block| block.is_shell()) {
             let is_executed = executed.contains(&page.as_str()) && block.is_understood();

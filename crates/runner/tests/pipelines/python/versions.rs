@@ -81,7 +81,7 @@ async fn of_two_versions_side_by_side_the_one_that_the_checkpoint_knows_goes_on(
         ..functions.settings(&stage)
     };
     let id = stage.pipeline(incremental(&["slug"])).await;
-    let (_old, stop_old) = stage.start(named(&functions, "old"));
+    let (old, stop_old) = stage.start(named(&functions, "old"));
     stage.request(id).await;
     stage.reaches(id, Status::Idle).await;
     let (_new, _stop_new) = stage.start(named(&changed, "new"));
@@ -96,7 +96,7 @@ async fn of_two_versions_side_by_side_the_one_that_the_checkpoint_knows_goes_on(
         [[Some("old".to_owned())]]
     );
     stop_old.cancel();
-    until(async || !is_ready(&stage.store.runners().await.unwrap(), "old")).await;
+    old.join_all().await;
     let refused = stage.store.request_run(id, OnActive::Join, &RunRequest::default()).await;
     assert!(matches!(refused, Err(vitrina_store::Error::CodeChanged(_))), "{refused:?}");
     let full = RunRequest { mode: Some(Mode::Full), ..RunRequest::default() };
