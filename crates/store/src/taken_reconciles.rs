@@ -85,9 +85,7 @@ impl Store {
         let record = find(&mut connection, &PipelineRef::Id(PipelineId(pipeline))).await?;
         let target = target(&mut connection, &effective_target(&record)?).await?;
         let (keys, refused_before) = match repair_of {
-            Some(repaired) => {
-                (Some(keys(&mut connection, repaired).await?), refused(&mut connection, repaired).await?)
-            }
+            Some(repaired) => uncertain(&mut connection, repaired).await?,
             None => (None, 0),
         };
         let level =
@@ -249,11 +247,18 @@ enum Ended<'a> {
     Cancelled,
 }
 
-async fn refused(connection: &mut PgConnection, repaired: Uuid) -> Result<u64> {
-    let refused: Option<i64> =
-        sqlx::query_scalar("select (figures ->> 'refused')::bigint from etl.etl_reconciles where id = $1")
-            .bind(repaired)
-            .fetch_one(connection)
-            .await?;
-    Ok(refused.unwrap_or_default().unsigned_abs())
+/// What the proof of a repair compares: the keys that differed, beside rows that no target can hold. Rows that were on
+/// their way then were not kept: to tell what has become of them, all is compared.
+async fn uncertain(connection: &mut PgConnection, repaired: Uuid) -> Result<(Option<Vec<Value>>, u64)> {
+    let (refused, in_flight): (Option<i64>, Option<i64>) = sqlx::query_as(
+        "select (figures ->> 'refused')::bigint, (figures ->> 'in_flight')::bigint
+           from etl.etl_reconciles where id = $1",
+    )
+    .bind(repaired)
+    .fetch_one(&mut *connection)
+    .await?;
+    if in_flight.unwrap_or_default() > 0 {
+        return Ok((None, 0));
+    }
+    Ok((Some(keys(connection, repaired).await?), refused.unwrap_or_default().unsigned_abs()))
 }

@@ -33,6 +33,11 @@ async fn generated_and_identity_columns_and_defaults_are_the_databases() {
     "sink.missing_column",
     "owner"
 )]
+#[case::a_table_that_others_inherit_from(
+    "create table analytics.film_of_others () inherits (analytics.film)",
+    "sink.inherited",
+    "no inherit"
+)]
 #[case::a_column_the_database_computes(
     "alter table analytics.film drop title, add title text generated always as ('x') stored",
     "sink.computed_column",

@@ -328,3 +328,22 @@ async fn checksums_that_agree_do_not_hide_documents_that_a_closer_look_has_found
     assert_eq!(shelf.reconcile(id, Level::Hash).await.verdict(), Verdict::Equal);
     assert_eq!(shelf.shown_verdict(id).await, (Level::Hash, Verdict::Equal), "all was loaded anew");
 }
+
+#[tokio::test]
+async fn a_proof_does_not_call_an_index_equal_while_rows_that_it_has_not_compared_are_on_their_way() {
+    let server = SearchServer::opensearch().await;
+    let shelf = Shelf::new(&server, 30).await;
+    let id = shelf.incremental(100).await;
+    shelf.succeed(id).await;
+    let path = format!("{}/_doc/3?refresh=true", shelf.index);
+    shelf.server().call("DELETE", &path, Value::Null).await;
+    shelf.stage.db.execute("update content.film set title = 'New', modified = now() where id = 5").await;
+    let compared = shelf.reconcile(id, Level::Rows).await;
+    assert_eq!((compared.counts(), compared.figures().in_flight), ((1, 0, 0), 1));
+    let (run, proof) = shelf.repair(id, &compared).await;
+    assert_eq!((run.error, proof.verdict()), (None, Verdict::Stale));
+    assert_eq!(shelf.shown_verdict(id).await, (Level::Rows, Verdict::Stale));
+    shelf.succeed(id).await;
+    assert_eq!(shelf.reconcile(id, Level::Rows).await.verdict(), Verdict::Equal);
+    assert_eq!(shelf.shown_verdict(id).await, (Level::Rows, Verdict::Equal));
+}

@@ -77,7 +77,7 @@ impl Mart {
         }
         let unique = unique_keys(session, schema, table).await?;
         let key = choose_key(name, target, unique)?;
-        let (partitioned, has_triggers, is_unlogged) = storage(session, schema, table).await?;
+        let Storage { partitioned, has_triggers, is_unlogged } = storage(session, name).await?;
         let mart = Self {
             name: name.clone(),
             table: quoted(name)?,
@@ -221,19 +221,37 @@ async fn equalities(session: &Session, schema: &str, key: &UniqueKey) -> Result<
     Ok(key.columns.iter().map(of).collect())
 }
 
-/// How the table keeps rows, its partitions included: whether it has any, triggers that see rows before they are written
-/// (1 + 2 are those before a row, 4 and 16 on insert and update), and tables that a crash empties.
-async fn storage(session: &Session, schema: &str, table: &str) -> Result<(bool, bool, bool)> {
+/// How a table keeps rows, its partitions included.
+struct Storage {
+    partitioned: bool,
+    /// They see rows before these are written.
+    has_triggers: bool,
+    /// A crash empties it.
+    is_unlogged: bool,
+}
+
+/// Of triggers, 1 + 2 are those before a row, 4 and 16 on insert and update. Rows of tables that inherit from a mart would be
+/// taken for its own, and deleted.
+async fn storage(session: &Session, name: &TargetName) -> Result<Storage> {
+    let (schema, table) = parts(name)?;
     let sql = "select c.relkind = 'p', bool_or(exists (
                           select from pg_trigger g where g.tgrelid = r.oid and not g.tgisinternal and g.tgenabled in ('O', 'A')
                              and g.tgtype::int & 3 = 3 and g.tgtype::int & 20 > 0)),
-                      bool_or(r.relpersistence = 'u')
+                      bool_or(r.relpersistence = 'u'),
+                      (select min(i.inhrelid::regclass::text) from pg_inherits i where i.inhparent = c.oid and c.relkind = 'r')
                  from pg_class c join pg_namespace n on n.oid = c.relnamespace
                  join pg_class r on r.oid = c.oid or (c.relkind = 'p' and r.oid in (select relid from pg_partition_tree(c.oid)))
-                where n.nspname = $1 and c.relname = $2 group by c.relkind";
+                where n.nspname = $1 and c.relname = $2 group by c.oid, c.relkind";
     let row = session.client.query_one(sql, &[&schema, &table]).await;
     let row = row.map_err(|error| session.explain(error))?;
-    Ok((row.get(0), row.get(1), row.get(2)))
+    if let Some(heir) = row.get::<_, Option<String>>(3) {
+        return Err(Error::fix(
+            "sink.inherited",
+            format!("{heir} inherits from {name}: its rows would be deleted"),
+        )
+        .hint(format!("`alter table {heir} no inherit {name}`, or write to a table that has none")));
+    }
+    Ok(Storage { partitioned: row.get(0), has_triggers: row.get(1), is_unlogged: row.get(2) })
 }
 
 /// The columns of every unique index that `on conflict` can use, the primary key first.
