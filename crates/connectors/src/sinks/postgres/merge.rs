@@ -25,6 +25,8 @@ struct Merged {
 
 /// Rows fit a page of 8 KiB at most so often.
 const PLACES_A_BLOCK: u64 = 1024;
+/// A half of so few blocks is looked for in the index: a join could read the whole mart for a row.
+const FEW: u64 = 16 * PLACES_A_BLOCK;
 
 impl PostgresSink {
     /// `staged` rows of `from` into the mart.
@@ -91,6 +93,7 @@ impl PostgresSink {
         let mut halves = vec![(0, blocks * PLACES_A_BLOCK)];
         while let Some((first, end)) = halves.pop() {
             let condition = format!(" and s.ctid >= '{}' and s.ctid < '{}'", place(first), place(end));
+            let find = if end - first <= FEW { Find::ByKey } else { find };
             self.session.run("savepoint half").await?;
             match self.merge_all(from, find, &condition).await {
                 Ok(half) => {
@@ -100,7 +103,7 @@ impl PostgresSink {
                     merged.left_out += half.left_out;
                 }
                 Err(Trouble::Row(row)) => {
-                    self.session.run("rollback to half").await?;
+                    self.session.run(statements::UNDO_HALF).await?;
                     let middle = first + (end - first) / 2;
                     match end - first {
                         1 => {
@@ -161,13 +164,13 @@ impl PostgresSink {
         if self.session.run(&insert(&all)).await.is_ok() {
             return self.session.run("release keys").await;
         }
-        self.session.run("rollback to keys").await?;
+        self.session.run("rollback to keys; release keys").await?;
         for key in keys {
             self.session.run("savepoint keys").await?;
             let end = match self.session.run(&insert(&row(key))).await {
                 Ok(()) => "release keys",
                 // The types of the mart cannot hold it. Whatever else is wrong says nothing of the key.
-                Err(error) if error.remedy == Remedy::FixConfiguration => "rollback to keys",
+                Err(error) if error.remedy == Remedy::FixConfiguration => "rollback to keys; release keys",
                 Err(error) => return Err(error),
             };
             self.session.run(end).await?;

@@ -66,27 +66,17 @@ impl PostgresSink {
         outcome: &mut Outcome,
     ) -> Tried<()> {
         match care {
-            Care::Batch => self.put_all(rows, way, care, outcome).await,
+            Care::Batch => self.put_all(rows, way, outcome).await,
             Care::Rows => self.put_by_halves(rows, way, outcome).await,
         }
     }
 
-    async fn put_all(
-        &mut self,
-        rows: &RecordBatch,
-        way: &Way,
-        care: Care,
-        outcome: &mut Outcome,
-    ) -> Tried<()> {
+    async fn put_all(&mut self, rows: &RecordBatch, way: &Way, outcome: &mut Outcome) -> Tried<()> {
         if rows.num_rows() == 0 {
             return Ok(());
         }
         let filled = self.fill(way, rows).await?;
         outcome.counts.bytes += filled.bytes;
-        if *way == Way::Stage && care == Care::Rows {
-            // A value that the mart's types cannot hold would fail every statement that looks at it.
-            self.count_of(&statements::cast_all(self.shape()?)).await?;
-        }
         if *way == Way::Mart {
             outcome.counts.inserted += filled.rows;
             self.tell_left_out((rows.num_rows() as u64).saturating_sub(filled.rows));
@@ -97,13 +87,14 @@ impl PostgresSink {
     /// Halves on the stack, the left one first, so that rows keep their order.
     async fn put_by_halves(&mut self, rows: &RecordBatch, way: &Way, outcome: &mut Outcome) -> Tried<()> {
         let mut halves = vec![(0, rows.num_rows())];
+        let mut command = -1;
         while let Some((from, count)) = halves.pop() {
             let before = outcome.counts;
             self.session.run("savepoint half").await?;
-            match self.put_all(&rows.slice(from, count), way, Care::Rows, outcome).await {
+            match self.put_half(&rows.slice(from, count), way, &mut command, outcome).await {
                 Ok(()) => self.session.run("release half").await?,
                 Err(Trouble::Row(row)) => {
-                    self.session.run("rollback to half").await?;
+                    self.session.run(statements::UNDO_HALF).await?;
                     outcome.counts = before;
                     match count {
                         1 => self.refuse(rows, from, way, row, outcome)?,
@@ -115,6 +106,37 @@ impl PostgresSink {
             }
         }
         Ok(())
+    }
+
+    /// A value that the mart's types cannot hold would fail every statement that looks at it. `command` is the newest whose
+    /// staged rows were looked at: each is cast once, however many halves there are. A row may come to lie in an earlier
+    /// block that has room; then all are looked at.
+    async fn put_half(
+        &mut self,
+        rows: &RecordBatch,
+        way: &Way,
+        command: &mut i64,
+        outcome: &mut Outcome,
+    ) -> Tried<()> {
+        if *way != Way::Stage {
+            return self.put_all(rows, way, outcome).await;
+        }
+        let last_block = self.figure(statements::STAGE_BLOCKS).await?.saturating_sub(1);
+        self.put_all(rows, way, outcome).await?;
+        let (new, newest) = self.cast_since(last_block, *command).await?;
+        *command = match new < rows.num_rows() as u64 {
+            true => self.cast_since(0, *command).await?.1,
+            false => newest,
+        };
+        Ok(())
+    }
+
+    /// Casts staged rows from a block on. Answers how many of them are of later commands, and the newest of those.
+    async fn cast_since(&self, block: u64, command: i64) -> Tried<(u64, i64)> {
+        let sql = statements::cast_since(self.shape()?, block, command);
+        let answer = self.session.client.query_one(&sql, &[]).await;
+        let row = answer.map_err(|error| Trouble::of(&self.session, error))?;
+        Ok((row.get::<_, i64>(0).unsigned_abs(), row.get(1)))
     }
 
     /// A second row of a key in a mart that was empty says nothing against the first: the load must go

@@ -50,10 +50,20 @@ pub(super) fn insert_staged(mart: &Mart, shape: &Shape, way: &Way) -> String {
     format!("insert into {into} ({}{column}) select {values}{value} from {STAGE} s", shape.names())
 }
 
-/// Casts every staged value to the mart's type.
-pub(super) fn cast_all(shape: &Shape) -> String {
+/// Rolled back alone, a savepoint stays, and the next ones lie within it: each row would cost the depth they have reached.
+pub(super) const UNDO_HALF: &str = "rollback to half; release half";
+
+pub(super) const STAGE_BLOCKS: &str =
+    "select pg_relation_size('pg_temp.vitrina_stage'::regclass) / current_setting('block_size')::bigint";
+
+/// Casts every staged value from a block on to the mart's type.
+pub(super) fn cast_since(shape: &Shape, block: u64, command: i64) -> String {
     let values = shape.written.iter().map(|written| written.compared("s")).collect::<Vec<_>>().join(", ");
-    format!("select max(length(row({values})::text)) from {STAGE} s")
+    let by = "s.cmin::text::bigint";
+    format!(
+        "select count(*) filter (where {by} > {command}), coalesce(max({by}), {command}), max(length(row({values})::text))
+           from {STAGE} s where s.ctid >= '({block},0)'"
+    )
 }
 
 /// How the rows that differ are found.
