@@ -8,6 +8,7 @@ pub mod config;
 mod context;
 mod exit;
 mod files;
+mod hardening;
 mod logging;
 mod look;
 mod nearest;

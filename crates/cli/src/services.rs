@@ -20,6 +20,7 @@ use vitrina_telemetry::{Exposition, Listener};
 use crate::config::Settings;
 use crate::context::connect;
 use crate::exit::Exit;
+use crate::hardening::{Descriptors, harden};
 
 /// For the API and its long polls.
 const API_SESSIONS: u32 = 10;
@@ -46,14 +47,23 @@ pub(crate) struct Services {
     /// Beside them, for as long as there are services: they read the meta-store's password again.
     logins: JoinSet<()>,
     stores: Vec<Store>,
+    descriptors: Descriptors,
     shutdown: CancellationToken,
     run_log: RunLog,
 }
 
 impl Services {
-    /// `run_log` hears what this process tells of its runs.
+    /// `run_log` hears what this process tells of its runs. From here on the process is one that others may not look into.
     pub(crate) fn new(shutdown: CancellationToken, run_log: RunLog) -> Self {
-        Self { running: JoinSet::new(), logins: JoinSet::new(), stores: Vec::new(), shutdown, run_log }
+        let descriptors = harden();
+        Self {
+            descriptors,
+            running: JoinSet::new(),
+            logins: JoinSet::new(),
+            stores: Vec::new(),
+            shutdown,
+            run_log,
+        }
     }
 
     async fn store(&mut self, settings: &Settings, application: &str, sessions: u32) -> Result<Store> {
@@ -69,7 +79,8 @@ impl Services {
     /// Answers where it listens.
     pub(crate) async fn start_api(&mut self, settings: &Settings) -> Result<SocketAddr> {
         let store = self.store(settings, "vitrina-api", API_SESSIONS).await?;
-        let server = Server::bind(api(settings), store).await?;
+        let max_connections = self.descriptors.for_callers(settings.api.max_connections.get());
+        let server = Server::bind(ApiSettings { max_connections, ..api(settings) }, store).await?;
         let address = server.local_addr();
         let shutdown = self.shutdown.clone();
         self.running.spawn(async move {

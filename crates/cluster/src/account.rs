@@ -10,6 +10,9 @@ use nix::unistd::{Gid, Uid, User};
 
 use crate::{Error, Result};
 
+/// What programs need whatever they do.
+const VARIABLES: [&str; 7] = ["PATH", "HOME", "USER", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "JAVA_HOME"];
+
 #[derive(Debug, Clone)]
 pub struct Account {
     /// `None` when the server runs as the user who runs us.
@@ -60,15 +63,13 @@ impl Account {
         self.other.is_some()
     }
 
-    /// A program in the directory of a server, with messages in English and none of the caller's `PG*` settings.
+    /// A program in the directory of a server, with messages in English and none of the caller's settings: whoever may read
+    /// the environment of a server must not find passwords there.
     pub fn command(&self, program: &Path, home: &Path) -> Command {
         let mut command = Command::new(program);
-        command.current_dir(home).env("LC_ALL", "C");
-        for (name, _) in std::env::vars_os() {
-            if name.to_str().is_some_and(|name| name.starts_with("PG")) {
-                command.env_remove(name);
-            }
-        }
+        command.current_dir(home).env_clear();
+        command.envs(VARIABLES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        command.env("LC_ALL", "C");
         if let Some(User { uid, gid, .. }) = &self.other {
             command.uid(Uid::as_raw(*uid)).gid(Gid::as_raw(*gid));
         }

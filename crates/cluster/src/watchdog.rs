@@ -36,6 +36,9 @@ impl Watchdog {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .current_dir("/")
+            // It outlives us, and others of our user may read the environment of a process: it needs no password.
+            .env_clear()
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
             .process_group(0)
             .spawn()
             .map(Self)

@@ -4,6 +4,7 @@
 //! functions by their names. Batches travel over pipes of their own, so that whatever a function prints is only printed;
 //! a function that crashes, hangs or eats memory harms its own batch.
 
+mod account;
 mod arrow;
 mod fault;
 mod frames;

@@ -18,6 +18,7 @@ use tokio::process::{Child, Command};
 use vitrina_core::{Error, Result};
 
 use crate::PythonSettings;
+use crate::account::Account;
 use crate::sdk::Sdk;
 
 /// Variables that a program may need whatever it does. All others stay with the runner: they may hold its passwords.
@@ -60,7 +61,7 @@ impl Process {
             FdMapping { parent_fd: OwnedFd::from(theirs_alive), child_fd: ALIVE },
         ];
         command.fd_mappings(mapped).map_err(|error| Error::bug("python.descriptors", error.to_string()))?;
-        let child = command.spawn().map_err(|error| unstarted(settings, &error))?;
+        let child = spawn(&mut command).map_err(|error| unstarted(settings, &error))?;
         let group = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
         let lost = |error: std::io::Error| Error::bug("python.pipe", error.to_string());
         Ok(Self {
@@ -154,7 +155,29 @@ fn command(settings: &PythonSettings, sdk: &Sdk) -> Result<Command> {
     let folders = [sdk.path()].into_iter().chain(settings.path.iter().map(PathBuf::as_path));
     let path = std::env::join_paths(folders).map_err(|error| Error::fix("python.path", error.to_string()))?;
     command.env("PYTHONPATH", path).env("PYTHONUNBUFFERED", "1").env("PYTHONDONTWRITEBYTECODE", "1");
+    if let Some(user) = &settings.user {
+        Account::named(user)?.apply(&mut command);
+    }
     Ok(command)
+}
+
+/// In a thread that gives up gaining rights, and ends: a child has that from the thread that starts it, and programs with the
+/// rights of their owner, such as `sudo`, give it none. The runner itself keeps what it has.
+#[cfg(target_os = "linux")]
+fn spawn(command: &mut Command) -> std::io::Result<Child> {
+    let runtime = tokio::runtime::Handle::try_current().map_err(std::io::Error::other)?;
+    let spawning = || {
+        let _context = runtime.enter();
+        nix::sys::prctl::set_no_new_privs()?;
+        command.spawn()
+    };
+    let ended = std::thread::scope(|scope| scope.spawn(spawning).join());
+    ended.unwrap_or_else(|_| Err(std::io::Error::other("the thread that starts it has panicked")))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn spawn(command: &mut Command) -> std::io::Result<Child> {
+    command.spawn()
 }
 
 fn pipe() -> Result<(PipeReader, PipeWriter)> {

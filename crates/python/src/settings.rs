@@ -13,6 +13,8 @@ pub struct PythonSettings {
     pub path: Vec<PathBuf>,
     /// Variables of the runner that functions may see beside those that every program needs.
     pub variables: Vec<String>,
+    /// As whom functions run: another user than the runner's, which takes a runner that was started as root.
+    pub user: Option<String>,
     /// Workers that wait for a run.
     pub warm: usize,
     /// Workers that one run may have: so many of its batches are worked on at a time.

@@ -33,6 +33,7 @@ impl Stage {
             modules: vec!["films".to_owned()],
             path: vec![folder.path().to_owned()],
             variables: Vec::new(),
+            user: None,
             warm: 1,
             workers_a_run: 1,
             deadline: Duration::from_secs(30),

@@ -9,13 +9,25 @@ use super::error::Complaint;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// With the environment that its vault needs. This program's own settings are not for it: others of this user may read the
+/// environment of a command while it runs.
+fn shell(command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("VITRINA_") {
+            shell.env_remove(name);
+        }
+    }
+    shell
+}
+
 /// Says nothing of what the command printed.
 pub(super) fn output(command: &str) -> Result<String, Complaint> {
     let failed = |reason: &str| {
         Complaint::new(format!("refers to a command that {reason}"), "run it by hand as this user")
     };
-    let mut child = Command::new("sh")
-        .args(["-c", command])
+    let mut child = shell(command)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -274,6 +274,7 @@ impl Reader<'_> {
         let interpreter = self.text("python.interpreter", parse::path);
         let path = self.optional_list("python.path", parse::name);
         let variables = self.optional_list("python.variables", parse::name);
+        let user = self.optional_text("python.user", parse::name);
         let warm = self.text("python.warm_workers", parse::count);
         let workers_a_run = self.text("python.workers_per_run", parse::count);
         let deadline = self.text("python.deadline", parse::duration);
@@ -284,6 +285,7 @@ impl Reader<'_> {
             modules: if is_off { Vec::new() } else { modules? },
             path: path?.into_iter().map(PathBuf::from).collect(),
             variables: variables?,
+            user: user?,
             warm: warm?.get(),
             workers_a_run: workers_a_run?.get(),
             deadline: deadline?,
@@ -291,6 +293,15 @@ impl Reader<'_> {
             batches_a_worker: u32::try_from(batches_a_worker?.get()).unwrap_or(u32::MAX),
         };
         Some((!is_off).then_some(settings))
+    }
+
+    /// `None` where it is written wrongly.
+    fn optional_text(
+        &mut self,
+        key: &str,
+        check: impl Fn(&str) -> Result<String, Complaint>,
+    ) -> Option<Option<String>> {
+        if self.values.contains_key(key) { self.text(key, check).map(Some) } else { Some(None) }
     }
 
     fn optional_list(

@@ -30,6 +30,7 @@ impl Functions {
             modules: vec!["functions".to_owned()],
             path: vec![module.path().to_owned()],
             variables: Vec::new(),
+            user: None,
             warm: 1,
             workers_a_run: 1,
             deadline: Duration::from_secs(60),

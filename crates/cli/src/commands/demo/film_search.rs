@@ -68,6 +68,7 @@ fn settings(folder: PathBuf) -> PythonSettings {
         modules: vec![MODULE.to_owned()],
         path: vec![folder],
         variables: Vec::new(),
+        user: None,
         warm: 1,
         workers_a_run: 1,
         deadline: Duration::from_secs(60),
