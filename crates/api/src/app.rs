@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use vitrina_core::AllowedTargets;
 use vitrina_store::Store;
@@ -14,6 +13,7 @@ use crate::SourceConnection;
 use crate::error::Result;
 use crate::events::Events;
 use crate::limits::Limits;
+use crate::listeners::Listeners;
 use crate::lookups::Lookups;
 use crate::pulses::Pulses;
 use crate::wakeups::Wakeups;
@@ -30,7 +30,7 @@ pub(crate) struct App {
     pub(crate) wakeups: Wakeups,
     pub(crate) events: Events,
     /// Places for those who listen.
-    pub(crate) listeners: Arc<Semaphore>,
+    pub(crate) listeners: Listeners,
     /// Ends long polls, so that a stopping server waits for nobody.
     pub(crate) shutdown: CancellationToken,
     /// What is counted of calls.

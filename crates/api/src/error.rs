@@ -142,7 +142,7 @@ impl Error {
             Self::Unanswered { code, error } => Problem::new(S::BAD_GATEWAY, "runner.unanswered", &format!("a runner has looked and cannot answer ({code}): {error}")),
             Self::TargetUnusable { code, error } => Problem::new(S::CONFLICT, "target.unusable", &format!("the target cannot be looked at as it is defined ({code}): {error}")),
             Self::PlanMoved { hash } => Problem::new(S::CONFLICT, "plan.moved", "the plan is another one by now").hint("look at the plan again, then apply that").plan_hash(hash),
-            Self::TooManyListeners => Problem::new(S::SERVICE_UNAVAILABLE, "events.full", "too many listen already").hint("poll GET …/status with wait instead").header(header::RETRY_AFTER, "60"),
+            Self::TooManyListeners => Problem::new(S::SERVICE_UNAVAILABLE, "events.full", "too many listen already, or this token does so 64 times").hint("close other streams, or poll GET …/status with wait instead").header(header::RETRY_AFTER, "60"),
             Self::TooMany(wait) => Problem::new(S::TOO_MANY_REQUESTS, "rate.limited", "this token asks too often").hint("wait as long as retry-after says").header(header::RETRY_AFTER, &seconds(wait).to_string()),
             Self::InvalidPipeline(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "pipeline.invalid", "the pipeline cannot be saved as it is").errors(errors),
             Self::NoIncrementalKey(fault) => Problem::new(S::UNPROCESSABLE_ENTITY, "pipeline.incremental_key", "this pipeline cannot run incrementally").hint("run it in mode full, or give it an incremental_key").errors(vec![fault]),

@@ -13,6 +13,7 @@ mod events;
 mod extract;
 mod gather;
 mod limits;
+mod listeners;
 mod lookups;
 mod measure;
 mod models;

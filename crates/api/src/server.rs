@@ -9,7 +9,6 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use secrecy::ExposeSecret;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower_http::normalize_path::NormalizePath;
@@ -18,15 +17,13 @@ use vitrina_store::{Role, Store};
 use crate::app::{App, Rules};
 use crate::connections::Connections;
 use crate::limits::Limits;
+use crate::listeners::Listeners;
 use crate::lookups::Lookups;
 use crate::pulses::Pulses;
 use crate::{ApiSettings, TlsError, TlsFiles, events, measure, routes, wakeups};
 
 /// How long a stopping server lets answers finish.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// How many may listen to events at a time.
-const LISTENERS: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -107,7 +104,7 @@ impl Server {
             rules,
             wakeups,
             events,
-            listeners: Arc::new(Semaphore::new(LISTENERS)),
+            listeners: Listeners::default(),
             shutdown: shutdown.clone(),
             exposition,
         };

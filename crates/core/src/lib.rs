@@ -33,8 +33,8 @@ pub use lease::{Holder, Issued, Lease, LeaseToken, Owner};
 pub use ledger::{Committed, Entry, Ledger, OpenReject, Recognized, State};
 pub use lifecycle::{Effect, Event, Lifecycle, OnActive, Refusal};
 pub use pipeline::{
-    BATCH_SIZES, Capture, FirstLoad, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, RunId, Violation,
-    Watch,
+    BATCH_SIZES, Capture, FirstLoad, LONGEST_DESCRIPTION, LONGEST_TAG, MOST_TAGS, Mode, Pipeline, PipelineId,
+    PipelineKind, ReadBy, RunId, Violation, Watch,
 };
 pub use plan::{Task, TaskKind, TaskPlan};
 pub use reconcile::{

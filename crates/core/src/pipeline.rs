@@ -73,6 +73,11 @@ words! {
 /// The rows that `batch_size` may ask for.
 pub const BATCH_SIZES: std::ops::RangeInclusive<i32> = 1..=100_000;
 
+/// Lists of pipelines carry descriptions and tags: characters of a description, tags, and characters of one.
+pub const LONGEST_DESCRIPTION: usize = 10_000;
+pub const MOST_TAGS: usize = 50;
+pub const LONGEST_TAG: usize = 100;
+
 /// Ten years: beyond that a source cannot count back from its clock.
 const LATE_WINDOWS: std::ops::RangeInclusive<i64> = 0..=315_360_000;
 
@@ -300,6 +305,26 @@ impl Pipeline {
             Ok(_) => None,
             Err(error) => Some(Violation::new(error.code, "target_table", error.to_string())),
         }
+    }
+
+    /// Texts that are too long to be saved. Runs do not ask: what was saved before these limits is run as it is.
+    pub fn size_violations(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        let length = self.description.chars().count();
+        if length > LONGEST_DESCRIPTION {
+            let rule = format!("description has {length} characters: at most {LONGEST_DESCRIPTION}");
+            found.push(Violation::new("pipeline.description", "description", rule));
+        }
+        if self.tags.len() > MOST_TAGS {
+            let rule = format!("there are {} tags: at most {MOST_TAGS}", self.tags.len());
+            found.push(Violation::new("pipeline.tags", "tags", rule));
+        }
+        let is_usable = |tag: &String| (1..=LONGEST_TAG).contains(&tag.chars().count());
+        if !self.tags.iter().all(is_usable) {
+            let rule = format!("a tag has 1 to {LONGEST_TAG} characters");
+            found.push(Violation::new("pipeline.tags", "tags", rule));
+        }
+        found
     }
 
     /// Numbers out of their range: wrong in a draft too, whatever it still lacks.

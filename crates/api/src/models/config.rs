@@ -3,11 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
+use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use vitrina_core::{
-    Capture, FirstLoad, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, Target, TargetName, TaskPlan,
+    Capture, FirstLoad, LONGEST_TAG, MOST_TAGS, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, Target,
+    TargetName, TaskPlan,
 };
 
 use super::{Document, SharedTarget};
@@ -28,8 +29,10 @@ pub(crate) struct PipelineConfig {
     #[schema(required, example = "analytics.film_dim")]
     target_table: String,
     #[serde(default)]
+    #[schema(max_length = 10_000)] // LONGEST_DESCRIPTION
     description: String,
     #[serde(default)]
+    #[schema(schema_with = tags)]
     tags: Vec<String>,
     #[serde(default = "sql", rename = "type")]
     #[schema(value_type = words::PipelineKind)]
@@ -96,6 +99,13 @@ pub(crate) struct PipelineConfig {
     /// A task plan; where there is one it wins over `source_query`.
     #[serde(default)]
     tasks: Vec<Task>,
+}
+
+/// Bounded, as lists of pipelines carry them.
+fn tags() -> Array {
+    let tag =
+        ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(LONGEST_TAG));
+    ArrayBuilder::new().items(tag).max_items(Some(MOST_TAGS)).build()
 }
 
 impl PipelineConfig {

@@ -1,14 +1,15 @@
 //! One stream of all that happens to runs.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event as Message, KeepAlive, Sse};
 use futures_util::stream::{self, Stream, StreamExt};
 use tokio::sync::broadcast::error::RecvError;
+use vitrina_store::TokenInfo;
 
 use super::documentation::{InvalidRequest, Listeners};
 use crate::app::App;
@@ -29,6 +30,7 @@ const LENGTH: Duration = Duration::from_secs(300);
     responses((status = 200, description = "until either side ends it", content_type = "text/event-stream"), InvalidRequest, Listeners))]
 pub(super) async fn listen(
     State(app): State<App>,
+    Extension(caller): Extension<TokenInfo>,
     Params(topics): Params<Topics>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Message, Infallible>>>> {
@@ -40,7 +42,7 @@ pub(super) async fn listen(
         let shutdown = app.shutdown.clone();
         async move { tokio::time::timeout(LENGTH, shutdown.cancelled()).await.unwrap_or_default() }
     };
-    let place = Arc::clone(&app.listeners).try_acquire_owned().map_err(|_| Error::TooManyListeners)?;
+    let place = app.listeners.place(&caller.name).ok_or(Error::TooManyListeners)?;
     let messages = messages(joined).filter_map(move |message| {
         let wanted = message.topic.is_none_or(|topic| topics.contains(&topic));
         async move { wanted.then_some(Ok(message.sse)) }

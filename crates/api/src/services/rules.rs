@@ -12,6 +12,7 @@ const SOURCE_TYPES: [&str; 2] = ["postgres", "python"];
 /// `order` lists the tasks' `order_index` as the request has them, so that a fault points there.
 pub(super) fn faults(pipeline: &Pipeline, order: &[i32], rules: &Rules) -> Vec<Fault> {
     let mut violations = pipeline.violations(&rules.allowed_targets);
+    violations.extend(pipeline.size_violations());
     violations.extend(source_type_violation(pipeline));
     violations.extend(connection_violation(pipeline, rules));
     let mut found = told(&violations, order);

@@ -182,3 +182,34 @@ async fn who_begins_to_listen_during_a_run_hears_what_is_new_and_nothing_older()
     assert!(heard.data["batch"]["id"].as_i64().unwrap() > old, "{heard:?}");
     assert_eq!(heard.data["batch"]["rows_read"], 9);
 }
+
+#[tokio::test]
+async fn one_caller_cannot_take_the_places_of_all_others() {
+    let app = App::start_with(Some(ADMIN)).await;
+    app.store.put_token("watcher", vitrina_store::Role::Viewer, WATCHER, None).await.unwrap();
+    let client = vitrina_testbed::http_client();
+    let listen = async |token: &str| {
+        let request = client.get(format!("{}/api/v1/events", app.base)).bearer_auth(token);
+        request.send().await.unwrap()
+    };
+    let mut streams = Vec::new();
+    let refused = loop {
+        let response = listen(WATCHER).await;
+        match response.status().as_u16() {
+            200 => streams.push(response),
+            _ => break response,
+        }
+        assert!(streams.len() < 256, "one caller has all places");
+    };
+    assert_eq!((refused.status().as_u16(), streams.len()), (503, 64));
+    assert!(refused.text().await.unwrap().contains("events.full"));
+    assert_eq!(listen(ADMIN).await.status(), 200, "another caller finds a place");
+    drop(streams);
+    vitrina_testbed::eventually("places are free again", async || {
+        (listen(WATCHER).await.status() == 200).then_some(())
+    })
+    .await;
+}
+
+const ADMIN: &str = "the-admin-of-these-events-tests";
+const WATCHER: &str = "the-watcher-of-these-events-tests";

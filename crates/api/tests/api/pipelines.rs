@@ -28,7 +28,7 @@ async fn a_pipeline_says_how_it_is_read_first_loaded_and_how_many_rows_may_be_re
     let app = App::start().await;
     let mut body = json!({"name": "films", "target_table": "analytics.film_dim", "source_query": QUERY,
                           "reject_limit": 25, "read": "keyset", "first_load": "staged"});
-    let created = app.post_json("/pipelines", &body).await.assert(201).body;
+    let created = app.post_json("/api/v1/pipelines", &body).await.assert(201).body;
     let shown = app.get("/pipelines/films").await.assert(200).body;
     for field in ["reject_limit", "read", "first_load"] {
         assert_eq!((&created[field], &shown[field]), (&body[field], &body[field]), "{field}");
@@ -275,4 +275,37 @@ async fn every_change_is_audited_with_who_made_it() {
     assert_eq!(actions, expected);
     assert!(rows.iter().all(|row| row[0].as_deref() == Some("local")));
     assert_eq!(rows[6][2].as_deref(), Some("night"));
+}
+
+/// Lists carry them: one pipeline must not make every list long.
+#[tokio::test]
+async fn descriptions_and_tags_have_bounds_that_the_documents_name() {
+    let app = App::start().await;
+    let query = "select 1 as id";
+    let refused = async |body: Value| {
+        let answer = app.post_json("/pipelines", &body).await.assert(422);
+        let errors = answer.body["errors"].as_array().unwrap().clone();
+        errors.iter().map(|error| error["pointer"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let with = |fields: Value| {
+        let mut body = json!({"name": "long", "target_table": "analytics.long", "source_query": query});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        body
+    };
+    assert!(
+        refused(with(json!({"description": "ё".repeat(10_001)}))).await.contains(&"/description".to_owned())
+    );
+    for tags in [vec!["x".to_owned(); 51], vec!["x".repeat(101)], vec![String::new()]] {
+        assert!(refused(with(json!({"tags": tags}))).await.contains(&"/tags".to_owned()));
+    }
+    let fitting = json!({"description": "ё".repeat(10_000), "tags": vec!["ё".repeat(100); 50]});
+    app.create_pipeline("short").await;
+    app.patch("/api/v1/pipelines/short", "\"1\"", &fitting).await.assert(200);
+    let document = app.get("/openapi.json").await.assert(200).body;
+    let fields = &document["components"]["schemas"]["PipelineConfig"]["properties"];
+    assert_eq!(fields["description"]["maxLength"], 10_000);
+    assert_eq!(
+        (&fields["tags"]["maxItems"], &fields["tags"]["items"]["maxLength"]),
+        (&json!(50), &json!(100))
+    );
 }
