@@ -10,8 +10,8 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Row, Statement};
-use vitrina_core::{Error, LeaseToken, PipelineId, Remedy, Result};
-use vitrina_guard::{Secret, address, connect, redacted};
+use vitrina_core::{DIRECT, Error, LeaseToken, POOLED, PipelineId, Remedy, Result};
+use vitrina_guard::{Secret, Unconnected, address, connect, redacted};
 
 use crate::known_tables::KnownTables;
 use crate::parked::Parked;
@@ -145,11 +145,20 @@ pub(crate) struct Session {
 
 /// Text forms of values and the meaning of unqualified names must not depend on a role's or a
 /// database's settings. With row security off a policy raises an error instead of hiding rows.
-const PINNED: &str =
-    "set search_path = pg_catalog, pg_temp; set datestyle = 'ISO, YMD'; set timezone = 'UTC';
-    set intervalstyle = postgres; set bytea_output = hex; set extra_float_digits = 1; set row_security = off;
-    set standard_conforming_strings = on; set client_min_messages = warning; set lock_timeout = '30s';
-    set idle_in_transaction_session_timeout = '10min'; set client_connection_check_interval = '5s'";
+const PINNED: [(&str, &str); 12] = [
+    ("search_path", "pg_catalog, pg_temp"),
+    ("datestyle", "ISO, YMD"),
+    ("timezone", "UTC"),
+    ("intervalstyle", "postgres"),
+    ("bytea_output", "hex"),
+    ("extra_float_digits", "1"),
+    ("row_security", "off"),
+    ("standard_conforming_strings", "on"),
+    ("client_min_messages", "warning"),
+    ("lock_timeout", "30s"),
+    ("idle_in_transaction_session_timeout", "10min"),
+    ("client_connection_check_interval", "5s"),
+];
 /// What a mart says that somebody else has locked.
 pub(crate) const LOCKED: &str = "sink.locked";
 /// For the whole of it: name, address, TLS and login.
@@ -175,29 +184,30 @@ impl Session {
     ) -> Result<Self> {
         let name = &connection.name;
         let mut config = address(url.expose_secret()).ok_or_else(|| bad_url(name))?;
-        config.application_name(application_name).connect_timeout(Duration::from_secs(10));
+        config.connect_timeout(Duration::from_secs(10));
         // A peer that vanished without a word is noticed within a minute, not in two hours.
         config.keepalives_idle(Duration::from_secs(30)).keepalives_interval(Duration::from_secs(10));
         config.keepalives_retries(3).tcp_user_timeout(Duration::from_secs(60));
-        let connected = timeout(CONNECT_TIMEOUT, connect(&mut config)).await;
+        let connected = timeout(CONNECT_TIMEOUT, connect(&mut config, application_name, &PINNED)).await;
         let connected = connected.map_err(|_| lost(end, name, "no answer in time"))?;
-        let (client, driver) = connected.map_err(|error| classify(end, name, error))?;
+        let (client, driver) = connected.map_err(|unconnected| match unconnected {
+            Unconnected::Failed(error) => classify(end, name, error),
+            Unconnected::Pooled => pooled(end, name),
+        })?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             if let Err(error) = driver.await {
                 tracing::debug!(%error, "a session ended");
             }
         });
-        let session = Self {
+        Ok(Self {
             client,
             connection: name.clone(),
             end,
             known: tokio::sync::Mutex::default(),
             since: Instant::now(),
             _driver: tasks,
-        };
-        session.run(PINNED).await?;
-        Ok(session)
+        })
     }
 
     /// Ends sessions that older tokens of this pipeline left behind: no timeout of the server ends one
@@ -251,6 +261,12 @@ impl Session {
 fn bad_url(name: &str) -> Error {
     Error::fix("connection.url", format!("the url of connection {name:?} is no Postgres URL"))
         .hint("write postgres://user:password@host:5432/database")
+}
+
+/// No run waits for it: somebody has to give another address.
+fn pooled(end: End, connection: &str) -> Error {
+    let code = if end == End::Source { "source.pooled" } else { "sink.pooled" };
+    Error::fix(code, format!("connection {connection:?} cannot be used: {POOLED}")).hint(DIRECT)
 }
 
 fn lost(end: End, connection: &str, reason: &str) -> Error {

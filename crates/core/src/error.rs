@@ -34,6 +34,13 @@ pub struct Error {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
+/// Of an address where a pooler answers instead of a Postgres.
+pub const POOLED: &str =
+    "a connection pooler such as pgbouncer answers there, whose sessions other applications get next";
+pub const DIRECT: &str = "give the address of the Postgres server itself: Vitrina opens few sessions and keeps them, see docs/runners.md";
+/// How pgbouncer begins to refuse startup options that it is not told to drop.
+pub const REFUSED_OPTIONS: &str = "unsupported startup parameter";
+
 const DECIDE: &str = "run it with checkpoint `keep` to go on from there, with checkpoint `reset` to read everything from the start, or in mode `full`";
 
 impl Error {

@@ -1,11 +1,12 @@
 //! Sessions at the databases that are read and written.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{Client, Config, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// What keeps a session going: it has to be awaited beside the client.
@@ -22,8 +23,69 @@ pub fn address(url: &str) -> Option<Config> {
         .ok()
 }
 
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub enum Unconnected {
+    #[error(transparent)]
+    Failed(#[from] tokio_postgres::Error),
+    /// What answers is no Postgres but a pooler, which hands one session of the server to several clients in turn.
+    #[error("{}", vitrina_core::POOLED)]
+    Pooled,
+}
+
+/// A session that is ours alone, with these settings from its beginning. They travel as startup options, as does a number
+/// that nobody else knows: a pooler refuses such options or drops them, and then nothing was set in a session that others
+/// get next. Whether a pooler happens to give us the same session twice plays no part.
+pub async fn connect(
+    config: &mut Config,
+    application_name: &str,
+    settings: &[(&str, &str)],
+) -> Result<(Client, Driver), Unconnected> {
+    let token = format!("{:016x}", RandomState::new().hash_one(config.get_dbname()));
+    let mut options = config.get_options().unwrap_or_default().to_owned();
+    let own = [("application_name", application_name), (TOKEN, token.as_str())];
+    options.extend(settings.iter().copied().chain(own).map(option));
+    config.options(options);
+    // Of a name beside the options a pooler would make one of the server's session.
+    if config.get_application_name().is_some() {
+        config.application_name(application_name);
+    }
+    let (client, mut driver) = enter(config).await.map_err(refused_options)?;
+    let told = tokio::select! {
+        told = client.simple_query(TOLD) => told?,
+        ended = &mut driver => return Err(lost(ended)),
+    };
+    let is_ours = told
+        .iter()
+        .any(|message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some(&token)));
+    if is_ours { Ok((client, driver)) } else { Err(Unconnected::Pooled) }
+}
+
+/// What a session of ours is recognised by.
+const TOKEN: &str = "vitrina.session";
+const TOLD: &str = "select pg_catalog.current_setting('vitrina.session', true)";
+
+/// As the server reads them: blanks separate, a backslash keeps one.
+fn option((name, value): (&str, &str)) -> String {
+    format!(" -c {name}={}", value.replace('\\', "\\\\").replace(' ', "\\ "))
+}
+
+/// pgbouncer lets nobody in with options that it does not know, unless it is told to drop them.
+fn refused_options(error: tokio_postgres::Error) -> Unconnected {
+    let refusal = error.as_db_error().map(|refusal| refusal.message());
+    match refusal.is_some_and(|said| said.starts_with(vitrina_core::REFUSED_OPTIONS)) {
+        true => Unconnected::Pooled,
+        false => error.into(),
+    }
+}
+
+/// The driver of a session ends before its client only where the line is cut.
+fn lost(ended: Result<(), tokio_postgres::Error>) -> Unconnected {
+    ended.err().map_or(Unconnected::Pooled, Unconnected::Failed)
+}
+
 /// `prefer` promises no more than a try: a certificate nobody knows falls back to no encryption.
-pub async fn connect(config: &mut Config) -> Result<(Client, Driver), tokio_postgres::Error> {
+async fn enter(config: &mut Config) -> Result<(Client, Driver), tokio_postgres::Error> {
     let connected = config.connect(TLS.clone()).await;
     match connected {
         Err(error) if error.to_string().contains("TLS") && config.get_ssl_mode() == SslMode::Prefer => {

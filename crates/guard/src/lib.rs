@@ -30,7 +30,7 @@ mod visible;
 mod walk;
 mod wrap;
 
-pub use connect::{Driver, address, connect};
+pub use connect::{Driver, Unconnected, address, connect};
 pub use describe::{DescribeError, DescribedColumn, columns, describe};
 pub use driving::{ChangeTable, TableColumn, change_table, driving_table, named_table};
 pub use estimate::{From, estimate};

@@ -8,9 +8,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::config::Host;
+use vitrina_core::POOLED;
 
 use crate::connect::cancel;
-use crate::{Secret, address, connect};
+use crate::{Secret, Unconnected, address, connect};
 
 /// How long a source may take to let somebody in, or to say that it is there.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -18,6 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const AT_ONCE: Duration = Duration::from_millis(100);
 const TOO_SLOW: &str = "the source does not answer within 5 s";
 const LOST: &str = "the connection to the source is lost";
+
+/// Of the whole session: whatever is asked for in it writes nothing.
+const SETTINGS: [(&str, &str); 2] =
+    [("default_transaction_read_only", "on"), ("client_connection_check_interval", "5s")];
 
 /// Ends when it is dropped. Errors are told without the source's own words: they may hold more than a caller should know.
 #[derive(Debug)]
@@ -72,16 +77,18 @@ enum Unopened {
 async fn enter(url: &SecretString, purpose: &str) -> Result<Reading, Unopened> {
     let no_url = Unopened::Unreachable("the url of the source is no Postgres URL");
     let mut config = address(url.expose_secret()).ok_or(no_url)?;
-    config.application_name(format!("vitrina/{purpose}")).connect_timeout(PATIENCE);
-    let (client, driver) = connect(&mut config).await.map_err(|error| match error.code() {
-        Some(state) => Unopened::Refused(state.code().to_owned()),
-        None => Unopened::Unreachable("the source cannot be reached"),
-    })?;
+    config.connect_timeout(PATIENCE);
+    let application_name = format!("vitrina/{purpose}");
+    let (client, driver) =
+        connect(&mut config, &application_name, &SETTINGS).await.map_err(|error| match error {
+            Unconnected::Pooled => Unopened::Unreachable(POOLED),
+            Unconnected::Failed(error) => match error.code() {
+                Some(state) => Unopened::Refused(state.code().to_owned()),
+                None => Unopened::Unreachable("the source cannot be reached"),
+            },
+        })?;
     let mut session = JoinSet::new();
     session.spawn(async move { drop(driver.await) });
-    let settings = "set default_transaction_read_only = on; set client_connection_check_interval = '5s'";
-    let read_only = client.batch_execute(settings).await;
-    read_only.map_err(|_| Unopened::Unreachable(LOST))?;
     Ok(Reading { client, _driver: session })
 }
 

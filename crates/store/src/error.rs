@@ -1,5 +1,6 @@
 //! What can go wrong with the meta-store, by what the caller does next.
 
+use crate::direct;
 use sqlx::postgres::PgConnectOptions;
 use vitrina_core::{Locked, Refusal, TargetPart, Violation};
 
@@ -28,6 +29,12 @@ pub enum Error {
         "the meta-store at {address} refuses the login: {reason}\nhint: check user, password and database in VITRINA_DATABASE_URL"
     )]
     Refused { address: String, reason: String },
+    #[error(
+        "the meta-store at {address} cannot be used: {}\nhint: {}",
+        vitrina_core::POOLED,
+        vitrina_core::DIRECT
+    )]
+    Pooled { address: String },
     #[error("the meta-store has no schema etl yet\nhint: run `vitrina migrate`")]
     NotMigrated,
     #[error(
@@ -128,6 +135,7 @@ impl Error {
         let database = options.get_database().unwrap_or_else(|| options.get_username());
         let address = format!("{}:{}/{database}", options.get_host(), options.get_port());
         match error {
+            error if direct::is_of_pooler(&error) => Self::Pooled { address },
             sqlx::Error::Database(refusal) => Self::Refused { address, reason: refusal.message().to_owned() },
             sqlx::Error::PoolTimedOut => {
                 Self::Unreachable { address, reason: "no answer within 5 s".to_owned() }

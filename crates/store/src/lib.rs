@@ -5,6 +5,7 @@ mod access;
 mod checkpoints;
 mod claims;
 mod configuration;
+mod direct;
 mod error;
 mod gauges;
 mod lease_owners;
@@ -32,7 +33,7 @@ mod writers;
 use std::time::Duration;
 
 use sqlx::Connection;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
 use uuid::Uuid;
 
@@ -40,6 +41,7 @@ pub use access::{Actor, AuditRecord, Role, TokenInfo, TokenRecord, digest};
 pub use checkpoints::{CheckpointRecord, StateChange};
 pub use claims::{Claim, Pulse, RunnerAbilities};
 pub use configuration::Change;
+pub use direct::{connect_directly, is_of_pooler};
 pub use error::{Error, Result};
 pub use gauges::{Gauges, PipelineGauges, RunnerGauges};
 pub use lease_owners::{InstalledPipeline, Presence, RenewedInstallation};
@@ -76,7 +78,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 fn settled(options: PgConnectOptions, application: &str) -> PgConnectOptions {
     // A process that is stopped inside a transaction must not keep a pipeline from being taken over.
-    options.application_name(application).options([
+    direct::recognisable(options).application_name(application).options([
         ("search_path", "pg_catalog"),
         ("TimeZone", "UTC"),
         ("idle_in_transaction_session_timeout", "5s"),
@@ -92,7 +94,7 @@ impl Store {
         let options: PgConnectOptions = url.parse().map_err(|_| Error::BadUrl)?;
         let options = settled(options, application);
         // Once and without the pool, which would ask a closed port again and again until its time is over.
-        let first = tokio::time::timeout(PATIENCE, PgConnection::connect_with(&options)).await;
+        let first = tokio::time::timeout(PATIENCE, direct::open(&options)).await;
         let first = first.unwrap_or(Err(sqlx::Error::PoolTimedOut));
         first.map_err(|error| Error::connecting(error, &options))?.close().await?;
         let pool = PgPoolOptions::new()
@@ -100,6 +102,7 @@ impl Store {
             .acquire_timeout(PATIENCE)
             // A session that has just answered need not be asked whether it is there.
             .test_before_acquire(false)
+            .after_connect(|session, _| Box::pin(direct::recognise(session)))
             .before_acquire(|session, last| {
                 Box::pin(async move {
                     if last.idle_for > TRUSTED {

@@ -1,5 +1,6 @@
 //! A fresh database for every test, on the server named by VITRINA_TEST_DATABASE_URL or on a private one
-//! that ends with the test process; search servers likewise, and before them a proxy that misbehaves as told, or nginx.
+//! that ends with the test process; search servers likewise, and before them a proxy that misbehaves as told, or nginx, and
+//! pgbouncer before a database.
 //! Whatever goes wrong here is a panic: the reader is a test.
 
 mod database;
@@ -8,6 +9,7 @@ mod front;
 mod http;
 mod line;
 mod name;
+mod pooler;
 mod postgres_proxy;
 mod proxy;
 mod python;
@@ -20,6 +22,7 @@ pub use ear::listen;
 pub use front::{Front, FrontPlan};
 pub use http::http_client;
 pub use line::Line;
+pub use pooler::{Pooler, PoolerPlan};
 pub use postgres_proxy::PostgresProxy;
 pub use proxy::{Fault, FaultProxy, Gate, Storm};
 pub use python::python;

@@ -5,11 +5,12 @@ use std::time::Duration;
 use anyhow::Result;
 use secrecy::ExposeSecret;
 use serde::Serialize;
-use sqlx::{Connection, PgConnection};
+use sqlx::PgConnection;
 use uuid::Uuid;
 use vitrina_api::SourceConnection;
 use vitrina_cluster::Installation;
 use vitrina_connectors::sources::changelog::Desk;
+use vitrina_core::{DIRECT, POOLED};
 use vitrina_store::{PipelineChoice, PipelineListing, Store};
 
 use super::migrate;
@@ -349,8 +350,9 @@ fn check_postgres(report: &mut Report) {
 
 async fn open(url: &str, name: &str) -> Result<PgConnection, String> {
     let hint = format!("hint: check connections.{name}.url");
-    match tokio::time::timeout(PATIENCE, PgConnection::connect(url)).await {
+    match tokio::time::timeout(PATIENCE, vitrina_store::connect_directly(url)).await {
         Ok(Ok(session)) => Ok(session),
+        Ok(Err(error)) if vitrina_store::is_of_pooler(&error) => Err(format!("{POOLED}\nhint: {DIRECT}")),
         Ok(Err(error)) => Err(format!("it cannot be reached: {}\n{hint}", exit::told(&error))),
         Err(_) => Err(format!("it does not answer within {} s\n{hint}", PATIENCE.as_secs())),
     }

@@ -20,6 +20,7 @@ mod newcomer;
 mod outputs;
 mod outputs_of_services;
 mod plain;
+mod pooled;
 mod python;
 mod python_isolation;
 mod reconciles;

@@ -22,6 +22,7 @@ mod marts;
 mod metrics;
 mod owners;
 mod pipelined;
+mod pooled;
 mod python;
 mod reconcile;
 mod refused_rows;

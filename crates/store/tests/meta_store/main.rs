@@ -7,6 +7,7 @@ mod checkpoints;
 mod claims;
 mod ledger;
 mod migrations;
+mod pooled;
 mod reconciles;
 mod refusals;
 mod rejects;

@@ -105,7 +105,7 @@ fn find() -> PathBuf {
 }
 
 /// `directory` is ours, `home` in it is the account's: see the search servers.
-fn furnish(directory: &Path) -> Account {
+pub(crate) fn furnish(directory: &Path) -> Account {
     let home = directory.join("home");
     let account = Account::for_data(&home).unwrap_or_else(|error| panic!("{error}"));
     let made = create_directory(directory, account.home_mode()).and_then(|()| create_directory(&home, 0o700));
@@ -114,7 +114,7 @@ fn furnish(directory: &Path) -> Account {
     account
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("the listener's address").port()
 }

@@ -15,6 +15,7 @@ use anyhow::Result;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
+use vitrina_core::{DIRECT, POOLED};
 
 use crate::context::Context;
 use crate::exit::{self, Exit};
@@ -127,8 +128,11 @@ async fn open(url: &str, flag: &str) -> Result<PgConnection> {
     let refused = |why: String| {
         Exit::Refused.fault(format!("{flag} cannot be reached: {why}\nhint: check its URL and login"))
     };
-    match tokio::time::timeout(PATIENCE, PgConnection::connect(url)).await {
+    match tokio::time::timeout(PATIENCE, vitrina_store::connect_directly(url)).await {
         Ok(Ok(session)) => Ok(session),
+        Ok(Err(error)) if vitrina_store::is_of_pooler(&error) => {
+            Err(Exit::Refused.fault(format!("{flag} cannot be used: {POOLED}\nhint: {DIRECT}")))
+        }
         Ok(Err(error)) => Err(refused(exit::told(&error))),
         Err(_) => Err(refused(format!("no answer within {} s", PATIENCE.as_secs()))),
     }
