@@ -65,6 +65,8 @@ pub(crate) struct Seat {
     connection: Connection,
     /// In the middle of an answer nobody waits for: of no use to the next one.
     busy: AtomicBool,
+    /// Not parked: it holds much memory.
+    retired: AtomicBool,
 }
 
 impl Seat {
@@ -79,6 +81,7 @@ impl Seat {
             session: Some(session),
             connection: connection.clone(),
             busy: AtomicBool::new(true),
+            retired: AtomicBool::new(false),
         };
         while let Some(session) = connection.parked.take(&connection.url.get()) {
             // Whatever the last one left open is over, and the server has not ended it meanwhile.
@@ -90,6 +93,11 @@ impl Seat {
         let session = Session::open(connection, end, application_name).await?;
         session.run(setup).await?;
         Ok(seated(session))
+    }
+
+    /// Ends when it is done.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
     }
 
     /// Answers whether it was.
@@ -110,7 +118,7 @@ impl Deref for Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
-        let fresh = session.since.elapsed() < OLDEST;
+        let fresh = session.since.elapsed() < OLDEST && !self.retired.load(Ordering::Relaxed);
         if fresh && !self.busy.load(Ordering::Relaxed) && !session.client.is_closed() {
             self.connection.parked.park(session, self.connection.url.get());
         }

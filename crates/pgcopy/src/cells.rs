@@ -144,9 +144,18 @@ fn put_null(nulls: Option<&NullBuffer>, row: usize, out: &mut BytesMut) -> bool 
 }
 
 fn put_field(out: &mut BytesMut, field: &[u8]) -> Result<(), Flaw> {
+    make_room(out, field.len());
     out.put_i32(length_of(field.len())?);
     out.put_slice(field);
     Ok(())
+}
+
+/// With room for what follows a large value: a buffer that grows for a few bytes more copies all it has.
+pub(crate) fn make_room(out: &mut BytesMut, bytes: usize) {
+    const LARGE: usize = 1 << 20;
+    if bytes > LARGE {
+        out.reserve(bytes + LARGE);
+    }
 }
 
 fn without_nul(text: &str) -> Result<&[u8], Flaw> {

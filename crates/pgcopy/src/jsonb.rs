@@ -3,6 +3,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::Flaw;
+use crate::cells::make_room;
 use crate::frame::length_of;
 
 const VERSION: u8 = 1;
@@ -16,6 +17,7 @@ pub(crate) fn text(field: &[u8]) -> Result<&[u8], Flaw> {
 
 /// Appends the field of a jsonb with its length.
 pub(crate) fn put(text: &[u8], out: &mut BytesMut) -> Result<(), Flaw> {
+    make_room(out, text.len());
     out.put_i32(length_of(text.len() + 1)?);
     out.put_u8(VERSION);
     out.put_slice(text);

@@ -15,6 +15,7 @@ mod init;
 mod installation;
 mod logins;
 mod mart;
+mod memory;
 mod meta_store;
 mod newcomer;
 mod outputs;

@@ -31,6 +31,8 @@ pub(super) enum Care {
 const TIMESTAMPTZ: u32 = 1184;
 /// The server writes one message while the next is made.
 const ROWS_A_MESSAGE: usize = 250;
+/// More is cut: where in its bytes a COPY is cut into messages makes no difference to the server.
+const BYTES_A_MESSAGE: usize = 1 << 20;
 /// COPY gathers up to 1,000 rows in slots, and counts the slots of one statement in a time that grows with their
 /// square: a batch of that size takes less as several statements, and a large one soon reuses its slots. Each statement
 /// is a round trip more.
@@ -233,7 +235,9 @@ impl PostgresSink {
             }
             while let Some(next) = message {
                 copied.bytes += next.len() as u64;
-                copying.send(next).await.map_err(|error| Trouble::of(&self.session, error))?;
+                for piece in pieces(next) {
+                    copying.send(piece).await.map_err(|error| Trouble::of(&self.session, error))?;
+                }
                 message = messages.next().transpose()?;
             }
         }
@@ -278,6 +282,13 @@ fn messages<'a>(
         Ok(buffer.freeze())
     };
     (0..rows.num_rows()).step_by(ROWS_A_MESSAGE).map(message)
+}
+
+/// The driver copies what is sent at once: a value of hundreds of megabytes would be in memory once more.
+pub(super) fn pieces(mut message: Bytes) -> impl Iterator<Item = Bytes> + Send {
+    std::iter::from_fn(move || {
+        (!message.is_empty()).then(|| message.split_to(message.len().min(BYTES_A_MESSAGE)))
+    })
 }
 
 /// The rows with one more column that holds this moment.

@@ -383,6 +383,9 @@ impl Reader {
     }
 }
 
+/// A session keeps as much memory as its largest row took: with one of this many bytes it ends with its run.
+const LARGE: usize = 8 << 20;
+
 /// The rows of a running COPY, cut into batches.
 pub(super) struct Page {
     stream: Pin<Box<CopyOutStream>>,
@@ -412,10 +415,18 @@ impl Page {
             if full || self.decoder.is_finished() {
                 break;
             }
+            // Before the next one: it holds the memory of a row that may be hundreds of megabytes.
+            self.rest = Bytes::new();
             let chunk = self.stream.try_next().await.map_err(|error| reader.session.explain(error))?;
             self.rest = chunk.ok_or_else(|| {
                 Error::release("source.connection_lost", "the source ended in the middle of its rows")
             })?;
+            if self.rest.len() > LARGE {
+                reader.session.retire();
+            }
+        }
+        if self.rest.is_empty() {
+            self.rest = Bytes::new();
         }
         let decoded = self.decoder.take().map_err(malformed)?;
         self.rows += decoded.rows.num_rows();

@@ -11,6 +11,7 @@ use vitrina_core::{Error, Result};
 use vitrina_pgcopy::Encoder;
 
 use super::super::mart::Mart;
+use super::super::put::pieces;
 use super::super::shape::{Shape, WrittenColumn};
 use super::Session;
 use crate::reconcile::{Key, Order, Stream, Wanted};
@@ -157,7 +158,9 @@ impl<'a> Staged<'a> {
         for start in (0..rows.num_rows()).step_by(ROWS_A_MESSAGE) {
             let some = rows.slice(start, ROWS_A_MESSAGE.min(rows.num_rows() - start));
             encoder.encode(&some, &mut bytes).map_err(|error| unwritable(&error))?;
-            sink.send(bytes.split().freeze()).await.map_err(|error| session.explain(error))?;
+            for piece in pieces(bytes.split().freeze()) {
+                sink.send(piece).await.map_err(|error| session.explain(error))?;
+            }
         }
         Encoder::trailer(&mut bytes);
         sink.send(bytes.freeze()).await.map_err(|error| session.explain(error))?;
