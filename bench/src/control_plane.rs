@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use vitrina_store::Role;
+use vitrina_store::{NewToken, Role};
 
 use crate::ground::Ground;
 use crate::report::Measured;
@@ -42,7 +42,7 @@ pub(crate) async fn measure(name: &str, ground: &Ground) -> Result<Measured> {
     for number in 0..PIPELINES {
         ground.pipeline(&pipeline(number)).await?;
     }
-    ground.store.put_token("bench", Role::Viewer, TOKEN, None).await?;
+    ground.store.put_token(&NewToken::of("bench", Role::Viewer, TOKEN)).await?;
     let (_runner, api) = (RunnerProcess::start(&ground.url)?, Api::start(&ground.url)?);
     let measured = match name {
         STATUS => command(&api)?,

@@ -14,28 +14,54 @@ use vitrina_store::{Actor, Role, TokenInfo, digest};
 use crate::app::App;
 use crate::envelope::RequestId;
 use crate::error::{Error, Result};
+use crate::sight::SeesRows;
 
 /// Lets a call pass whose caller has at least this role, and notes who it is.
 pub(crate) async fn check(
-    State((app, needed)): State<(App, Role)>,
+    State((app, needed)): State<(App, Needed)>,
     Extension(RequestId(request_id)): Extension<RequestId>,
     mut request: Request,
     next: Next,
 ) -> Result<Response> {
     let token = bearer(request.headers()).map(digest);
     let remembered = token.as_ref().and_then(|token| app.lookups.remembered(token));
-    let known = remembered.filter(|caller| request.method().is_safe() && caller.role >= needed);
+    let known = remembered.filter(|caller| request.method().is_safe() && needed.permit(caller).is_ok());
     let caller = match &known {
         Some(caller) => caller.clone(),
         None => identify(&app, request.headers(), token.clone()).await?,
     };
     app.limits.check(&caller.name, request.method())?;
-    permit(&caller, needed)?;
+    needed.permit(&caller)?;
+    let sees_rows = SeesRows(caller.sees_rows);
     request.extensions_mut().insert(Actor { name: caller.name.clone(), request_id });
+    request.extensions_mut().insert(sees_rows);
     request.extensions_mut().insert(caller);
-    match token.filter(|_| known.is_some()) {
-        Some(token) => meanwhile(next.run(request), confirm(&app, token, needed)).await,
-        None => Ok(next.run(request).await),
+    let mut response = match token.zip(known) {
+        Some((token, known)) => meanwhile(next.run(request), confirm(&app, token, &known, needed)).await?,
+        None => next.run(request).await,
+    };
+    response.extensions_mut().insert(sees_rows);
+    Ok(response)
+}
+
+/// What a call asks of its caller.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Needed {
+    pub(crate) role: Role,
+    /// It shows values of rows, and is nothing without them.
+    pub(crate) rows: bool,
+}
+
+impl Needed {
+    pub(crate) const fn role(role: Role) -> Self {
+        Self { role, rows: false }
+    }
+
+    fn permit(self, caller: &TokenInfo) -> Result<()> {
+        if caller.role < self.role {
+            return Err(Error::Forbidden(self.role));
+        }
+        if self.rows && !caller.sees_rows { Err(Error::RowsHidden) } else { Ok(()) }
     }
 }
 
@@ -49,12 +75,11 @@ async fn meanwhile(
     Ok(response)
 }
 
-async fn confirm(app: &App, token: Vec<u8>, needed: Role) -> Result<()> {
-    permit(&app.lookups.token(token).await?.ok_or(Error::Unauthorized)?, needed)
-}
-
-fn permit(caller: &TokenInfo, needed: Role) -> Result<()> {
-    if caller.role < needed { Err(Error::Forbidden(needed)) } else { Ok(()) }
+/// The answer was begun for what was known of the token: it is for nobody with other rights.
+async fn confirm(app: &App, token: Vec<u8>, known: &TokenInfo, needed: Needed) -> Result<()> {
+    let caller = app.lookups.token(token).await?.ok_or(Error::Unauthorized)?;
+    needed.permit(&caller)?;
+    if caller == *known { Ok(()) } else { Err(Error::RightsChanged) }
 }
 
 async fn identify(app: &App, headers: &HeaderMap, token: Option<Vec<u8>>) -> Result<TokenInfo> {
@@ -73,7 +98,7 @@ async fn identify(app: &App, headers: &HeaderMap, token: Option<Vec<u8>>) -> Res
     if headers.contains_key(header::AUTHORIZATION) {
         return Err(Error::NeedlessToken);
     }
-    Ok(TokenInfo { name: "local".to_owned(), role: Role::Admin })
+    Ok(TokenInfo { name: "local".to_owned(), role: Role::Admin, sees_rows: true, tags: None })
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::extract::traceparent;
 use crate::measure::Call;
 use crate::problem::Problem;
+use crate::sight::{self, SeesRows};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -30,7 +31,9 @@ pub(crate) async fn wrap(State(app): State<App>, mut request: Request, next: Nex
     let span = span(&request, &call, &id);
     request.extensions_mut().insert(RequestId(id.clone()));
     let response = async {
-        let mut response = complete(next.run(request).await, &id);
+        let response = next.run(request).await;
+        let sees_rows = response.extensions().get().copied().unwrap_or(SeesRows(false));
+        let mut response = sight::resolve(complete(response, &id), sees_rows).await;
         mark(response.headers_mut(), &id, app.rules.encrypted);
         let status = response.status().as_u16();
         Span::current().record("http.response.status_code", status);

@@ -24,6 +24,7 @@ mod routes;
 mod server;
 mod services;
 mod settings;
+mod sight;
 mod tls;
 mod wakeups;
 

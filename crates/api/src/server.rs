@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower_http::normalize_path::NormalizePath;
-use vitrina_store::{Role, Store};
+use vitrina_store::{NewToken, Role, Store};
 
 use crate::app::{App, Rules};
 use crate::connections::Connections;
@@ -131,7 +131,7 @@ async fn save_admin_token(settings: &ApiSettings, store: &Store) -> Result<(), S
     if token.is_empty() {
         return Err(StartError::EmptyToken);
     }
-    Ok(store.put_token("admin", Role::Admin, token, None).await?)
+    Ok(store.put_token(&NewToken::of("admin", Role::Admin, token)).await?)
 }
 
 /// Open to everyone is only what nobody else can reach, and then it says so. Answers whether it is closed.

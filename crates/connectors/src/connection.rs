@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Row, Statement};
 use vitrina_core::{DIRECT, Error, LeaseToken, POOLED, PipelineId, Remedy, Result};
-use vitrina_guard::{Secret, Unconnected, address, connect, redacted};
+use vitrina_guard::{Secret, Unconnected, address, connect, marked};
 
 use crate::known_tables::KnownTables;
 use crate::parked::Parked;
@@ -283,13 +283,12 @@ pub(crate) fn is_data_exception(error: &Error) -> bool {
 }
 
 /// What a Postgres error means for the run. The end and the connection's name tell source, mart and
-/// meta-store apart; values of rows are left out.
+/// meta-store apart; values of rows are marked.
 pub(crate) fn classify(end: End, connection: &str, error: tokio_postgres::Error) -> Error {
     let Some(refusal) = error.as_db_error() else { return without_state(end, connection, error) };
     let side = if end == End::Source { "source" } else { "mart" };
     let state = refusal.code().code().to_owned();
-    let said = redacted(refusal).map(|said| format!(": {said}")).unwrap_or_default();
-    let message = format!("the {side} {connection:?} answers {state}{said}");
+    let message = format!("the {side} {connection:?} answers {state}: {}", marked(refusal));
     let [unavailable, busy, locked, login_refused, refused] = match end {
         End::Source => {
             ["source.unavailable", "source.busy", "source.locked", "source.login_refused", "source.refused"]

@@ -3,6 +3,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::values::{masked, value};
+
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What happens next.
@@ -23,8 +25,8 @@ pub enum Remedy {
     ReportBug,
 }
 
-/// `code` is stable and meant for programs; the message names the thing and may be shown, so it
-/// holds no row values and no secrets.
+/// `code` is stable and meant for programs; the message names the thing and holds no secrets. Values of rows in it are
+/// [marked](crate::values): whoever prints the error does not see them.
 #[derive(Debug)]
 pub struct Error {
     pub code: &'static str,
@@ -48,7 +50,15 @@ impl Error {
         Self { code, remedy, message: message.into(), hint: None, source: None }
     }
 
-    /// Message and hint apart.
+    /// With marked values of rows: for a place that shows them only to who may see rows.
+    pub fn with_values(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}\nhint: {hint}", self.message),
+            None => self.message.clone(),
+        }
+    }
+
+    /// Message and hint apart, with marked values.
     pub fn told(&self) -> (&str, Option<&str>) {
         (&self.message, self.hint.as_deref())
     }
@@ -114,6 +124,11 @@ impl Error {
         Self::new(Remedy::ReportBug, code, message)
     }
 
+    /// What a library says to rows that it was given by mistake; it may quote them.
+    pub fn defect(code: &'static str, error: impl ToString) -> Self {
+        Self::bug(code, value(&error.to_string()))
+    }
+
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -129,11 +144,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
-        match &self.hint {
-            Some(hint) => write!(f, "\nhint: {hint}"),
-            None => Ok(()),
-        }
+        f.write_str(&masked(&self.with_values()))
     }
 }
 

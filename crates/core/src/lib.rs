@@ -20,6 +20,7 @@ mod reconcile;
 mod schedule;
 mod status;
 mod target;
+pub mod values;
 mod words;
 
 pub use backfill::{Backfill, CursorRange};

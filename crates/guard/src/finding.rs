@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use vitrina_core::values::masked;
 
 /// `code` is stable and meant for programs. `line` and `column` count from 1, in characters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -48,7 +49,7 @@ fn count(before: usize) -> u32 {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)?;
+        write!(f, "line {}, column {}: {}", self.line, self.column, masked(&self.message))?;
         match &self.hint {
             Some(hint) => write!(f, "\nhint: {hint}"),
             None => Ok(()),

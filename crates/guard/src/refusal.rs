@@ -3,7 +3,7 @@
 use tokio_postgres::Client;
 use tokio_postgres::error::{DbError, ErrorPosition, SqlState};
 
-use crate::{DescribeError, Finding, redacted};
+use crate::{DescribeError, Finding, marked};
 
 /// SQL as it stands in the statement that was sent.
 pub(crate) struct Sent<'a> {
@@ -28,7 +28,7 @@ impl Sent<'_> {
             Some(ErrorPosition::Original(position)) => self.byte_in_query(*position),
             _ => 0,
         };
-        let finding = Finding::at(self.sql, at, "sql.refused_by_source", told(refusal));
+        let finding = Finding::at(self.sql, at, "sql.refused_by_source", marked(refusal));
         match refusal.hint().filter(|_| speaks_of_names(refusal)) {
             Some(hint) => finding.hint(hint),
             None => finding,
@@ -65,13 +65,4 @@ fn speaks_of_the_query(error: &DbError) -> bool {
 
 fn speaks_of_names(refusal: &DbError) -> bool {
     refusal.code().code().starts_with("42")
-}
-
-/// What the server says, without values of rows.
-fn told(refusal: &DbError) -> String {
-    let state = refusal.code().code();
-    match redacted(refusal) {
-        Some(message) => message,
-        None => format!("the source answers {state}"),
-    }
 }

@@ -7,10 +7,11 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, FieldRef, Schema};
+use vitrina_core::values::value;
 use vitrina_core::{Error, Result};
 
 pub(crate) fn write(rows: &RecordBatch) -> Result<Vec<u8>> {
-    let unwritable = |error: ArrowError| Error::bug("python.rows", error.to_string());
+    let unwritable = |error: ArrowError| Error::defect("python.rows", error);
     let mut bytes = Vec::with_capacity(rows.get_array_memory_size() + 4096);
     let mut writer = StreamWriter::try_new(&mut bytes, &rows.schema()).map_err(unwritable)?;
     writer.write(rows).map_err(unwritable)?;
@@ -21,7 +22,10 @@ pub(crate) fn write(rows: &RecordBatch) -> Result<Vec<u8>> {
 
 pub(crate) fn read(bytes: &[u8], task: &str) -> Result<RecordBatch> {
     let unreadable = |error: ArrowError| {
-        Error::fix("python.contract", format!("python task {task:?} has returned no Arrow batch: {error}"))
+        Error::fix(
+            "python.contract",
+            format!("python task {task:?} has returned no Arrow batch: {}", value(&error.to_string())),
+        )
     };
     let mut reader = StreamReader::try_new(Cursor::new(bytes), None).map_err(unreadable)?;
     match reader.next() {
@@ -33,5 +37,5 @@ pub(crate) fn read(bytes: &[u8], task: &str) -> Result<RecordBatch> {
 pub(crate) fn batch(fields: Vec<FieldRef>, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)
-        .map_err(|error| Error::bug("python.rows", error.to_string()))
+        .map_err(|error| Error::defect("python.rows", error))
 }

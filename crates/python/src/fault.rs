@@ -5,7 +5,10 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::Deserialize;
+use vitrina_core::values::value;
 use vitrina_core::{Error, Remedy};
+
+use crate::output::PRINTED;
 
 /// An error as the worker tells it.
 #[derive(Debug, Deserialize)]
@@ -25,9 +28,10 @@ impl Told {
     pub(crate) fn into_error(self, task: &str) -> Error {
         let at = self.place();
         if !self.traceback.is_empty() {
-            tracing::warn!(task, "{}", self.traceback.trim_end());
+            tracing::warn!(target: PRINTED, task, "{}", self.traceback.trim_end());
         }
-        let said = format!("python task {task:?}{at}: {}: {}", self.error_type, self.message);
+        // What a function says of itself may quote the row it was given.
+        let said = format!("python task {task:?}{at}: {}: {}", self.error_type, value(&self.message));
         match self.kind.as_str() {
             "retry" => Error::retry("python.retry", said),
             "contract" => Error::fix("python.contract", said),

@@ -19,6 +19,7 @@ mod session;
 mod settings;
 mod worker;
 
+pub use output::PRINTED;
 pub use pool::Python;
 pub use process::VARIABLES;
 pub use reading::{Reading, Yielded};

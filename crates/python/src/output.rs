@@ -5,6 +5,9 @@ use std::os::fd::AsFd;
 
 use tokio::net::unix::pipe::Receiver;
 
+/// Where lines come from that functions have written: they may hold values of rows, and not everybody is shown them.
+pub const PRINTED: &str = "vitrina_python::printed";
+
 /// A longer line is cut.
 const LONGEST: usize = 8 << 10;
 /// What one batch may print to each of the two; the rest is counted.
@@ -93,7 +96,7 @@ impl Output {
         self.lines[place] += 1;
         if self.lines[place] <= LINES {
             let line = String::from_utf8_lossy(line);
-            tracing::info!("python: {}", line.trim_end());
+            tracing::info!(target: PRINTED, "python: {}", line.trim_end());
         }
     }
 }

@@ -6,6 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use vitrina_core::values::value;
 use vitrina_core::{Error, Result};
 use vitrina_pgcopy::arrow_schema;
 
@@ -71,7 +72,10 @@ impl Reading {
             return Ok(Yielded::End { position: end["position"].take() });
         }
         let batch: Batch = serde_json::from_value(frame.header["batch"].take()).map_err(|error| {
-            Error::bug("python.protocol", format!("the answer of {:?}: {error}", self.task.name))
+            Error::bug(
+                "python.protocol",
+                format!("the answer of {:?}: {}", self.task.name, value(&error.to_string())),
+            )
         })?;
         let nothing = RecordBatch::new_empty(Arc::new(Schema::empty()));
         let rows = self.session.rows(&self.task, &nothing, &frame.body, &batch.columns)?;

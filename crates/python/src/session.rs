@@ -7,6 +7,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use vitrina_core::values::value;
 use vitrina_core::{Error, Result};
 use vitrina_pgcopy::{Kind, Scalar};
 
@@ -109,7 +110,10 @@ impl Session {
         });
         let mut frame = self.call(task, &[(header, body)]).await?;
         let done: Done = serde_json::from_value(frame.header["done"].take()).map_err(|error| {
-            Error::bug("python.protocol", format!("the answer of {:?}: {error}", task.name))
+            Error::bug(
+                "python.protocol",
+                format!("the answer of {:?}: {}", task.name, value(&error.to_string())),
+            )
         })?;
         if let Some(refused) = done.rejects.iter().find(|refused| refused.row >= given.num_rows()) {
             let message =

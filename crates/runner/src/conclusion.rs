@@ -86,7 +86,7 @@ impl Conclusion<'_> {
     }
 
     async fn tell_error(&self, error: &Error) -> Told {
-        let (lease, text) = (&self.claim.lease, error.to_string());
+        let (lease, text) = (&self.claim.lease, error.with_values());
         match error.remedy {
             Remedy::StandDown => Ok(None),
             Remedy::Release => self.release(error, &text, FIRST_RELEASE).await,

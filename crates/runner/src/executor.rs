@@ -165,7 +165,7 @@ impl Executor {
             counters::retry(&claim.pipeline.name);
             events::attempt_failed(attempt, &error, wait, self.counts, self.started);
             self.store
-                .retry(&claim.lease, &self.settings.name, claim.run, error.code, &error.to_string())
+                .retry(&claim.lease, &self.settings.name, claim.run, error.code, &error.with_values())
                 .await?;
             tokio::select! {
                 () = sleep(wait) => {}

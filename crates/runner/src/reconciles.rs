@@ -160,7 +160,7 @@ async fn told(
         }
         Err(error) => {
             tracing::warn!(reconcile = %taken.id, pipeline, %error, "a comparison failed");
-            store.fail_reconcile(taken, error.code, error.to_string()).await
+            store.fail_reconcile(taken, error.code, error.with_values()).await
         }
     }
 }

@@ -32,6 +32,28 @@ impl Role {
 pub struct TokenInfo {
     pub name: String,
     pub role: Role,
+    /// Values of rows: rejects, differences, previews, and errors that quote them.
+    pub sees_rows: bool,
+    /// Only pipelines with one of these tags; `None` means all.
+    pub tags: Option<Vec<String>>,
+}
+
+/// A token to be saved.
+#[derive(Debug, Clone)]
+pub struct NewToken<'a> {
+    pub name: &'a str,
+    pub role: Role,
+    pub secret: &'a str,
+    pub expires_at: Option<Timestamp>,
+    pub sees_rows: bool,
+    pub tags: Option<Vec<String>>,
+}
+
+impl<'a> NewToken<'a> {
+    /// With the rights that its role has when nothing else is said: who only looks sees no rows.
+    pub fn of(name: &'a str, role: Role, secret: &'a str) -> Self {
+        Self { name, role, secret, expires_at: None, sees_rows: role > Role::Viewer, tags: None }
+    }
 }
 
 /// A token as it is listed: never the secret itself.
@@ -39,6 +61,8 @@ pub struct TokenInfo {
 pub struct TokenRecord {
     pub name: String,
     pub role: Role,
+    pub sees_rows: bool,
+    pub tags: Option<Vec<String>>,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     /// To the minute.
@@ -71,23 +95,21 @@ impl Store {
     }
 
     /// Saves a token under a name; a token of that name is replaced.
-    pub async fn put_token(
-        &self,
-        name: &str,
-        role: Role,
-        token: &str,
-        expires_at: Option<Timestamp>,
-    ) -> Result<()> {
+    pub async fn put_token(&self, token: &NewToken<'_>) -> Result<()> {
         sqlx::query(
-            "insert into etl.etl_tokens (name, role, sha256, expires_at) values ($1, $2, $3, $4::timestamptz)
+            "insert into etl.etl_tokens (name, role, sha256, expires_at, sees_rows, tags)
+             values ($1, $2, $3, $4::timestamptz, $5, $6)
              on conflict (name) do update
                 set role = excluded.role, sha256 = excluded.sha256, expires_at = excluded.expires_at,
+                    sees_rows = excluded.sees_rows, tags = excluded.tags,
                     created_at = case when etl_tokens.sha256 = excluded.sha256 then etl_tokens.created_at else now() end",
         )
-        .bind(name)
-        .bind(role.as_str())
-        .bind(digest(token))
-        .bind(expires_at.map(|at| at.to_string()))
+        .bind(token.name)
+        .bind(token.role.as_str())
+        .bind(digest(token.secret))
+        .bind(token.expires_at.map(|at| at.to_string()))
+        .bind(token.sees_rows)
+        .bind(&token.tags)
         .execute(&self.pool)
         .await?;
         Ok(())
@@ -96,7 +118,7 @@ impl Store {
     /// Who these tokens stand for, by their digests; unknown and expired ones are left out. One look serves many calls.
     pub async fn token_owners(&self, digests: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, TokenInfo)>> {
         let rows: Vec<(Vec<u8>, Value)> = sqlx::query_as(
-            "select sha256, jsonb_build_object('name', name, 'role', role) from etl.etl_tokens
+            "select sha256, jsonb_build_object('name', name, 'role', role, 'sees_rows', sees_rows, 'tags', tags) from etl.etl_tokens
               where sha256 = any($1) and (expires_at is null or expires_at > clock_timestamp())",
         )
         .bind(digests)

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
+use vitrina_core::values::progress;
 use vitrina_core::{
     Difference as Found, DifferenceKind, Figures, Level, ReconcileProgress, ReconcileStage, ReconcileStatus,
     ReconcileTrigger, SideFigures, Verdict,
@@ -199,6 +200,10 @@ pub(crate) struct ReconcileSide {
 impl From<SideFigures> for ReconcileSide {
     fn from(side: SideFigures) -> Self {
         let SideFigures { rows, min, max, as_of } = side;
+        let ends = |ends: BTreeMap<String, Option<String>>| {
+            ends.into_iter().map(|(column, end)| (column, end.as_deref().map(progress))).collect()
+        };
+        let (min, max) = (ends(min), ends(max));
         Self { rows, min, max, as_of }
     }
 }

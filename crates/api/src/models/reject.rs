@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
+use vitrina_core::values::masked_document;
 use vitrina_store::{RejectChoice, RejectGroup as GroupRecord, RejectRecord};
 
 use super::RunAccepted;
+use crate::sight::SeesRows;
 
 /// A page of rejects, and all reasons there are.
 #[derive(Debug, Serialize, ToSchema)]
@@ -26,7 +28,7 @@ pub(crate) struct Rejects {
 pub(crate) struct Reject {
     /// What it is chosen by.
     id: String,
-    /// The values of the target's key columns in Postgres text form.
+    /// The values of the target's key columns in Postgres text form; `…` for who may not see rows.
     #[schema(value_type = Vec<Option<String>>)]
     key: Value,
     code: String,
@@ -41,14 +43,16 @@ pub(crate) struct Reject {
     acknowledged_at: Option<Timestamp>,
 }
 
-impl From<RejectRecord> for Reject {
-    fn from(record: RejectRecord) -> Self {
+impl Reject {
+    /// Who may not see rows is shown that there is one, and the names of its columns.
+    pub(crate) fn new(record: RejectRecord, SeesRows(sees_rows): SeesRows) -> Self {
+        let seen = |document| if sees_rows { document } else { masked_document(document) };
         Self {
             id: record.key_hash,
-            key: record.key,
+            key: seen(record.key),
             code: record.code,
             message: record.message,
-            row: record.row,
+            row: seen(record.row),
             run_id: record.run_id.0,
             rejected_at: record.rejected_at,
             acknowledged_at: record.acknowledged_at,

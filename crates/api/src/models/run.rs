@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
+use vitrina_core::values::progress;
 use vitrina_core::{CursorRange, Decision, Mode, OnActive, RunId, RunStatus};
 use vitrina_store::{AttemptRecord, BatchRecord, LogRecord, RunFigures, RunRecord, Trigger};
 
@@ -119,7 +120,8 @@ pub(crate) struct Range {
 
 impl From<CursorRange> for Range {
     fn from(CursorRange { from, to, at }: CursorRange) -> Self {
-        Self { from, to, at }
+        let at = at.map(|at| at.iter().map(|text| progress(text)).collect());
+        Self { from: from.as_deref().map(progress), to: to.as_deref().map(progress), at }
     }
 }
 

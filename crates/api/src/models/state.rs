@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 use uuid::Uuid;
 use vitrina_core::Checkpoint;
+use vitrina_core::values::{progress, progress_of};
 use vitrina_store::{CheckpointRecord, StateRecord};
 
 /// How far a pipeline has come.
@@ -24,13 +25,22 @@ pub(crate) struct PipelineState {
 impl From<StateRecord> for PipelineState {
     fn from(record: StateRecord) -> Self {
         Self {
-            checkpoint: json!(record.checkpoint),
+            checkpoint: told(&record.checkpoint),
             version: record.version,
             updated_at: record.updated_at,
-            last_processed_key: record.last_processed_key,
-            last_processed_id: record.last_processed_id,
+            last_processed_key: record.last_processed_key.as_deref().map(progress),
+            last_processed_id: record.last_processed_id.as_deref().map(progress),
         }
     }
+}
+
+/// A position holds keys of rows.
+fn told(checkpoint: &Checkpoint) -> Value {
+    let mut told = json!(checkpoint);
+    if let Some(position) = told.get_mut("position") {
+        *position = progress_of(position.take());
+    }
+    told
 }
 
 /// What completed passes had established at some time.
@@ -51,7 +61,7 @@ impl From<CheckpointRecord> for CheckpointVersion {
     fn from(record: CheckpointRecord) -> Self {
         Self {
             version: record.version,
-            checkpoint: json!(record.checkpoint),
+            checkpoint: told(&record.checkpoint),
             reason: record.reason,
             run_id: record.run_id.map(|run| run.0),
             created_at: record.created_at,
@@ -102,6 +112,6 @@ pub(crate) enum StateAnswer {
 impl StateForecast {
     pub(crate) fn new(checkpoint: &Checkpoint, version: i64, rows: Result<u64, String>) -> Self {
         let reason = rows.as_ref().err().cloned();
-        Self { checkpoint: json!(checkpoint), version, rows: rows.ok(), reason }
+        Self { checkpoint: told(checkpoint), version, rows: rows.ok(), reason }
     }
 }

@@ -80,11 +80,15 @@ pub(crate) struct Caller {
     /// What the caller may do: `viewer` looks, `operator` also runs and repairs, `admin` also configures.
     #[schema(value_type = String, example = "operator")]
     role: Role,
+    /// Values of rows are shown: in rejects, differences, previews and errors.
+    sees_rows: bool,
+    /// Only pipelines with one of these tags are shown; null where all are.
+    tags: Option<Vec<String>>,
 }
 
 impl From<TokenInfo> for Caller {
-    fn from(TokenInfo { name, role }: TokenInfo) -> Self {
-        Self { name, role }
+    fn from(TokenInfo { name, role, sees_rows, tags }: TokenInfo) -> Self {
+        Self { name, role, sees_rows, tags }
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 use utoipa::openapi::OpenApi;
 use vitrina_store::Role;
 
-use crate::access;
+use crate::access::{self, Needed};
 use crate::app::App;
 
 const STYLE: &str = include_str!("docs.css");
@@ -27,7 +27,8 @@ pub(super) fn page(app: &App, document: &OpenApi) -> Router<App> {
             [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, POLICY)];
         (headers, html.to_string()).into_response()
     };
-    let guarded = get(show).route_layer(from_fn_with_state((app.clone(), Role::Viewer), access::check));
+    let guarded =
+        get(show).route_layer(from_fn_with_state((app.clone(), Needed::role(Role::Viewer)), access::check));
     Router::new().route("/docs", guarded)
 }
 

@@ -10,8 +10,8 @@ use utoipa::openapi::path::{Operation, ParameterIn, PathItem, Paths};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
-use vitrina_store::Role;
 
+use crate::access::Needed;
 use crate::problem::{CONTENT_TYPE, Problem};
 
 #[derive(Debug, OpenApi)]
@@ -38,9 +38,9 @@ impl Modify for Bearer {
 }
 
 /// What a role means for a call: it needs a token, and may be refused.
-pub(super) fn describe_access(paths: &mut Paths, role: Role) {
+pub(super) fn describe_access(paths: &mut Paths, needed: Needed) {
     for item in paths.paths.values_mut() {
-        operations(item).for_each(|operation| describe(operation, role));
+        operations(item).for_each(|operation| describe(operation, needed));
     }
 }
 
@@ -57,8 +57,9 @@ pub(super) fn takes_query(paths: &mut Paths) -> bool {
     parameters.any(|parameter| matches!(parameter, RefOr::T(parameter) if matches!(parameter.parameter_in, ParameterIn::Query)))
 }
 
-fn describe(operation: &mut Operation, role: Role) {
-    let needs = format!("Needs the role {}.", role.as_str());
+fn describe(operation: &mut Operation, needed: Needed) {
+    let rows = if needed.rows { " Needs the right to see rows." } else { "" };
+    let needs = format!("Needs the role {}.{rows}", needed.role.as_str());
     let said = operation.description.take().map(|text| format!("{text}\n\n{needs}"));
     operation.description = said.or(Some(needs));
     operation.security = Some(vec![SecurityRequirement::new::<_, [&str; 0], &str>("token", [])]);
@@ -94,7 +95,7 @@ problems! {
     BadBody = "400" "`request.json`, `request.body`",
     BadRun = "400" "`request.json`, `request.body`, `request.header`",
     Unauthorized = "401" "`access.unauthorized`",
-    Forbidden = "403" "`access.forbidden`, `access.host`, `access.origin`",
+    Forbidden = "403" "`access.forbidden`, `access.rows`, `access.host`, `access.origin`",
     NoPipeline = "404" "`pipeline.not_found`",
     NoRun = "404" "`run.not_found`",
     NoReconcile = "404" "`reconcile.not_found`",
@@ -138,7 +139,7 @@ problems! {
     InvalidRequest = "422" "`request.invalid`",
     InvalidRun = "422" "`pipeline.incremental_key`, `request.invalid`",
     Broken = "500" "`internal`",
-    Away = "503" "`meta_store.unavailable`, `pipeline.busy`",
+    Away = "503" "`meta_store.unavailable`, `pipeline.busy`, `access.changed`",
 }
 
 fn problem(codes: &str) -> RefOr<Response> {

@@ -1,4 +1,4 @@
-//! The list of calls: each line is a call and the role it needs. HTTP only; rules live in `services`.
+//! The list of calls: each line is a call, the role it needs, and whether it needs the right to see rows. HTTP only; rules live in `services`.
 //!
 //! All of it is served under `/api/v1` and, by the same handlers, under the plain paths.
 
@@ -31,8 +31,9 @@ use axum::{Extension, Router};
 use utoipa::OpenApi;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
-use vitrina_store::Role::{self, Admin, Operator, Viewer};
+use vitrina_store::Role::{Admin, Operator, Viewer};
 
+use crate::access::Needed;
 use crate::app::App;
 use crate::error::Error;
 use crate::{access, envelope, query};
@@ -42,7 +43,8 @@ const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 #[rustfmt::skip] // A table.
 fn calls(app: &App) -> OpenApiRouter<App> {
-    let needs = |role, call| needs(app, role, call);
+    let needs = |role, call| needed(app, Needed::role(role), call);
+    let shows_rows = |role, call| needed(app, Needed { role, rows: true }, call);
     OpenApiRouter::new()
         .routes(needs(Viewer,   routes!(pipelines::list)))       // GET    /pipelines?status=&q=&tag=&target=&sort=&limit=&cursor=
         .routes(needs(Admin,    routes!(pipelines::create)))     // POST   /pipelines
@@ -53,11 +55,11 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Operator, routes!(pipelines::reload)))     // POST   /pipelines/{p}/reload-config
         .routes(needs(Operator, routes!(pipelines::validate_saved))) // POST /pipelines/{p}/validate
         .routes(needs(Operator, routes!(pipelines::validate)))   // POST   /validate
-        .routes(needs(Operator, routes!(preview::of_saved)))     // POST   /pipelines/{p}/preview?limit=
-        .routes(needs(Operator, routes!(preview::of_unsaved)))   // POST   /preview?limit=
+        .routes(shows_rows(Operator, routes!(preview::of_saved)))  // POST   /pipelines/{p}/preview?limit=
+        .routes(shows_rows(Operator, routes!(preview::of_unsaved))) // POST   /preview?limit=
         .routes(needs(Operator, routes!(explain::of_saved)))     // POST   /pipelines/{p}/explain
         .routes(needs(Operator, routes!(explain::of_unsaved)))   // POST   /explain
-        .routes(needs(Operator, routes!(rows::find)))            // GET    /pipelines/{p}/row?key=
+        .routes(shows_rows(Operator, routes!(rows::find)))       // GET    /pipelines/{p}/row?key=
         .routes(needs(Operator, routes!(requests::enable)))      // POST   /pipelines/{p}/enable
         .routes(needs(Operator, routes!(requests::disable)))     // POST   /pipelines/{p}/disable
         .routes(needs(Operator, routes!(requests::run)))         // POST   /pipelines/{p}/run
@@ -80,7 +82,7 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Viewer,   routes!(reconciles::list)))      // GET    /reconciles?limit=&cursor=
         .routes(needs(Viewer,   routes!(reconciles::show)))      // GET    /reconciles/{id}?wait=
         .routes(needs(Operator, routes!(reconciles::cancel)))    // POST   /reconciles/{id}/cancel
-        .routes(needs(Viewer,   routes!(reconciles::differences))) // GET  /reconciles/{id}/differences?kind=&format=&limit=&cursor=
+        .routes(shows_rows(Viewer, routes!(reconciles::differences))) // GET  /reconciles/{id}/differences?kind=&format=&limit=&cursor=
         .routes(needs(Operator, routes!(reconciles::repair)))    // POST   /reconciles/{id}/repair?dry_run=
         .routes(needs(Viewer,   routes!(runs::list)))            // GET    /runs?status=&limit=&cursor=
         .routes(needs(Viewer,   routes!(runs::show)))            // GET    /runs/{id}?wait=
@@ -112,13 +114,13 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(system::version))                        // GET    /version
 }
 
-fn needs(app: &App, role: Role, call: UtoipaMethodRouter<App>) -> UtoipaMethodRouter<App> {
+fn needed(app: &App, needed: Needed, call: UtoipaMethodRouter<App>) -> UtoipaMethodRouter<App> {
     let (schemas, mut paths, mut handler) = call;
     if !takes_query(&mut paths) {
         handler = handler.route_layer(from_fn(query::refuse_any));
     }
-    describe_access(&mut paths, role);
-    (schemas, paths, handler.route_layer(from_fn_with_state((app.clone(), role), access::check)))
+    describe_access(&mut paths, needed);
+    (schemas, paths, handler.route_layer(from_fn_with_state((app.clone(), needed), access::check)))
 }
 
 pub(crate) fn router(app: &App) -> Router {

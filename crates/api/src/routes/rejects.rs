@@ -11,16 +11,20 @@ use vitrina_store::Actor;
 use crate::app::App;
 use crate::error::Result;
 use crate::extract::{OptionalBody, PipelinePath};
-use crate::models::{RejectOrder, Rejects, RejectsChanged, RetryAccepted};
+use crate::models::{Reject, RejectOrder, Rejects, RejectsChanged, RetryAccepted};
 use crate::query::{Params, RejectSlice, cursor_text};
 use crate::services::rejects;
+use crate::sight::SeesRows;
 
 /// Rows of a pipeline that were refused, newest first, and their reasons
+///
+/// Keys, rows and values in messages are `…` for who has not the right to see rows.
 #[utoipa::path(get, path = "/pipelines/{p}/rejects", tag = "rejects", operation_id = "list_rejects",
     params(("p" = String, Path, description = "id or name"), RejectSlice),
     responses((status = 200, body = Rejects), NoPipeline, InvalidRequest))]
 pub(super) async fn list(
     State(app): State<App>,
+    Extension(sees_rows): Extension<SeesRows>,
     PipelinePath(reference): PipelinePath,
     Params(slice): Params<RejectSlice>,
 ) -> Result<Json<Rejects>> {
@@ -28,7 +32,7 @@ pub(super) async fn list(
     let (records, next, groups) =
         rejects::list(&app, &reference, &choice, after.as_ref(), slice.rows()?).await?;
     Ok(Json(Rejects {
-        items: records.into_iter().map(Into::into).collect(),
+        items: records.into_iter().map(|record| Reject::new(record, sees_rows)).collect(),
         next_cursor: next.as_ref().map(cursor_text),
         groups: groups.into_iter().map(Into::into).collect(),
     }))

@@ -13,6 +13,7 @@ use crate::models::{
     WriteUnknown,
 };
 use crate::problem::Fault;
+use crate::sight::SeesRows;
 
 use super::asking::Question;
 
@@ -59,7 +60,7 @@ async fn reject(app: &App, pipeline: &Pipeline, known: &Value, typed: &Value) ->
         None => app.store.reject_of(pipeline.id, typed).await?,
         found => found,
     };
-    Ok(found.map(Into::into))
+    Ok(found.map(|found| Reject::new(found, SeesRows(true))))
 }
 
 async fn look(app: &App, actor: &Actor, pipeline: &Pipeline, key: &[String]) -> Result<Looked> {

@@ -9,22 +9,46 @@ use vitrina_core::{Checkpoint, Counts, Entry, Ledger, Outcome, ReconcileProgress
 use crate::app::{App, runner};
 use crate::reconciles::found;
 
-struct Listener {
+pub(crate) struct Listener {
     bytes: BoxStream<'static, String>,
     read: String,
 }
 
 #[derive(Debug, PartialEq)]
-struct Heard {
+pub(crate) struct Heard {
     topic: String,
     id: String,
     data: Value,
 }
 
 impl Listener {
+    /// With a token of one's own.
+    pub(crate) async fn of(app: &App, token: &str) -> Self {
+        Self::by(app.anonymous(Method::GET, "/events").bearer_auth(token)).await
+    }
+
+    /// The end of a run or of a reconcile, as text.
+    pub(crate) async fn hears_failure(&mut self, topic: &str) -> String {
+        loop {
+            let heard = self.hears(topic).await;
+            if heard.data["status"] == "FAILED" {
+                return heard.data.to_string();
+            }
+        }
+    }
+
+    /// What is left of it has been read.
+    pub(crate) async fn ends(&mut self) {
+        while self.next().await.is_some() {}
+    }
+
     async fn at(app: &App, path: &str, last: Option<&str>) -> Self {
         let request = app.request(Method::GET, path);
         let request = last.into_iter().fold(request, |request, last| request.header("last-event-id", last));
+        Self::by(request).await
+    }
+
+    async fn by(request: reqwest::RequestBuilder) -> Self {
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");

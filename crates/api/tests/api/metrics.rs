@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use vitrina_core::Level;
-use vitrina_store::{Role, RunnerAbilities};
+use vitrina_store::{NewToken, Role, RunnerAbilities};
 
 use crate::app::App;
 use crate::reconciles::{found, three};
@@ -105,7 +105,7 @@ async fn metrics_are_for_those_who_may_look() {
     let app = with_a_pipeline().await;
     let anonymous = app.anonymous(Method::GET, "/metrics").send().await.unwrap();
     assert_eq!(anonymous.status(), 401);
-    app.store.put_token("prometheus", Role::Viewer, "viewer-token", None).await.unwrap();
+    app.store.put_token(&NewToken::of("prometheus", Role::Viewer, "viewer-token")).await.unwrap();
     let viewer = app.anonymous(Method::GET, "/metrics").bearer_auth("viewer-token").send().await.unwrap();
     assert_eq!(viewer.status(), 200);
 }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use reqwest::Method;
 use serde_json::json;
+use vitrina_store::{NewToken, Role};
 use vitrina_testbed::eventually;
 
-use crate::app::{App, QUERY};
+use crate::app::{App, QUERY, send};
 
 #[tokio::test]
 async fn sample_rows_come_as_texts_with_their_types_and_nothing_is_written() {
@@ -100,13 +102,20 @@ async fn callers_who_hang_up_keep_their_places_until_the_source_has_ended() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_source_tells_no_values() {
+async fn an_error_of_the_source_quotes_a_value_only_to_who_may_see_rows() {
     let app = App::start().await;
     app.database.execute("insert into content.film_work (id, title) values (1, 'hunter2')").await;
     let pipeline = json!({"name": "x", "target_table": "analytics.x", "source_query": "select title::int as n from content.film_work"});
     let answer =
         app.post_json("/preview", &json!({"pipeline": pipeline})).await.assert_problem(422, "sql.invalid");
-    assert!(!answer.body.to_string().contains("hunter2"), "{}", answer.body);
+    let detail = answer.body["errors"][0]["detail"].as_str().unwrap();
+    assert_eq!(detail, "invalid input syntax for type integer: \"hunter2\"");
+    app.store.put_token(&NewToken { sees_rows: false, ..NewToken::of("o", Role::Operator, "o") }).await.unwrap();
+    let body = json!({"pipeline": pipeline});
+    for path in ["/preview", "/validate", "/explain"] {
+        let answer = send(app.anonymous(Method::POST, path).bearer_auth("o").json(&body)).await;
+        assert!(!answer.body.to_string().contains("hunter2"), "{path}: {}", answer.body);
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
-use vitrina_store::{Actor, Role, Store, TokenRecord};
+use vitrina_store::{Actor, NewToken, Role, Store, TokenRecord};
 
 use crate::context::{Context, connect};
 use crate::exit::Exit;
@@ -17,6 +17,7 @@ use super::watch::timeout;
 const EXAMPLES: &str = "\
 Examples:
   vitrina token create grafana --role viewer   prints it, this once
+  vitrina token create analyst --role viewer --rows   sees values of rows as well
   vitrina token create ci --role admin --expires-in 720h
   vitrina token list
   vitrina token revoke grafana";
@@ -39,6 +40,13 @@ enum Command {
         /// How long it is valid, such as 12h or 720h; for ever when not given
         #[arg(long, value_name = "TIME", value_parser = timeout)]
         expires_in: Option<Duration>,
+        /// Show values of rows to it: rejects, differences, previews, errors that quote them. Operators and admins see
+        /// them unless --no-rows says otherwise, viewers only with this
+        #[arg(long, overrides_with = "no_rows")]
+        rows: bool,
+        /// Show no values of rows to it
+        #[arg(long)]
+        no_rows: bool,
         /// Replace a token of this name
         #[arg(long)]
         replace: bool,
@@ -51,7 +59,7 @@ enum Command {
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Word {
-    /// Sees everything but the audit
+    /// Sees everything but the audit and values of rows
     Viewer,
     /// Also runs, pauses, validates and previews
     Operator,
@@ -73,8 +81,11 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let store = connect(&context.settings()?, "vitrina-token", 1).await?;
     store.check_schema().await?;
     let done = match &args.command {
-        Command::Create { name, role, expires_in, replace } => {
-            create(&store, name, (*role).into(), *expires_in, *replace, context).await
+        Command::Create { name, role, expires_in, rows, no_rows, replace } => {
+            let role = Role::from(*role);
+            let rights =
+                Rights { role, sees_rows: sees_rows(role, *rows, *no_rows)?, expires_in: *expires_in };
+            create(&store, name, &rights, *replace, context).await
         }
         Command::List => list(&store, context).await,
         Command::Revoke { name } => revoke(&store, name).await,
@@ -83,14 +94,24 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     done.map(|()| Exit::Done)
 }
 
-async fn create(
-    store: &Store,
-    name: &str,
+/// What a new token may do, and for how long.
+struct Rights {
     role: Role,
+    sees_rows: bool,
     expires_in: Option<Duration>,
-    replace: bool,
-    context: &Context,
-) -> Result<()> {
+}
+
+/// An admin writes the queries, and could show rows to anybody.
+fn sees_rows(role: Role, rows: bool, no_rows: bool) -> Result<bool> {
+    if role == Role::Admin && no_rows {
+        let message = "an admin sees rows: whoever writes queries could read them anyway\nhint: leave --no-rows out, or make an operator";
+        return Err(Exit::Usage.fault(message.to_owned()));
+    }
+    Ok(rows || (role > Role::Viewer && !no_rows))
+}
+
+async fn create(store: &Store, name: &str, rights: &Rights, replace: bool, context: &Context) -> Result<()> {
+    let Rights { role, sees_rows, expires_in } = *rights;
     check_name(name)?;
     if !replace && store.tokens().await?.iter().any(|token| token.name == name) {
         let message = format!(
@@ -101,10 +122,13 @@ async fn create(
     let expires_at =
         expires_in.and_then(|time| SignedDuration::try_from(time).ok()).map(|time| Timestamp::now() + time);
     let secret = draw();
-    store.put_token(name, role, &secret, expires_at).await?;
-    let after = json!({"role": role.as_str(), "expires_at": expires_at});
+    let token = NewToken { expires_at, sees_rows, ..NewToken::of(name, role, &secret) };
+    store.put_token(&token).await?;
+    let after = json!({"role": role.as_str(), "sees_rows": sees_rows, "expires_at": expires_at});
     store.audit(&actor(), "token.create", &format!("token {name}"), None, Some(after)).await?;
-    let document = json!({"name": name, "role": role.as_str(), "expires_at": expires_at, "token": secret});
+    let document = json!({
+        "name": name, "role": role.as_str(), "sees_rows": sees_rows, "expires_at": expires_at, "token": secret,
+    });
     context.output.show(&document, || secret.clone());
     output::say("keep it: it is shown this once");
     Ok(())
@@ -115,17 +139,18 @@ async fn list(store: &Store, context: &Context) -> Result<()> {
     context.output.show(&tokens, || {
         let moment = |at: Option<Timestamp>, none: &str| at.map_or_else(|| none.to_owned(), time);
         let row = |token: &TokenRecord| {
-            let TokenRecord { name, role, created_at, expires_at, last_used_at } = token;
+            let TokenRecord { name, role, sees_rows, created_at, expires_at, last_used_at, .. } = token;
             let role = role.as_str().to_owned();
             [
                 name.clone(),
                 role,
+                if *sees_rows { "yes" } else { "no" }.to_owned(),
                 time(*created_at),
                 moment(*expires_at, "never"),
                 moment(*last_used_at, "never"),
             ]
         };
-        output::table(["token", "role", "made", "expires", "last used"], tokens.iter().map(row))
+        output::table(["token", "role", "rows", "made", "expires", "last used"], tokens.iter().map(row))
     });
     Ok(())
 }

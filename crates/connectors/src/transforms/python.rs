@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
+use vitrina_core::values::value;
 use vitrina_core::{Batch, DOCUMENT_ID, Destination, Error, Result, Scope, Transform};
 use vitrina_python::{Context, Python, PythonTask, Session, TaskUse, Transformed};
 
@@ -72,7 +73,8 @@ impl Transform for Steps {
             for refused in refused {
                 require_key(task, &batch, &self.key)?;
                 let code = format!("python.{}", refused.code);
-                batch.rejected.push(reject(&batch.rows, refused.row, &self.key, &code, refused.message)?);
+                let message = value(&refused.message);
+                batch.rejected.push(reject(&batch.rows, refused.row, &self.key, &code, message)?);
             }
             if rows.num_rows() == 0 && !self.session.knows_columns(task) {
                 // Nothing is left for the functions behind it, and nobody knows which columns it would have had.
@@ -96,7 +98,7 @@ fn certain(given: &Batch, key: &[String]) -> Result<RecordBatch> {
     let is_certain = |place: &usize| columns.contains(rows.schema().field(*place).name());
     let places: Vec<usize> = (0..rows.num_columns()).filter(is_certain).collect();
     let rows = rows.slice(0, 0).project(&places);
-    rows.map_err(|error| Error::bug("python.rows", error.to_string()))
+    rows.map_err(|error| Error::defect("python.rows", error))
 }
 
 /// A row that is refused stays in the target as it was, and nobody could tell which one that is.

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use vitrina_core::values::value;
 use vitrina_pgcopy::{Kind, Scalar};
 
 use super::cells::{CYCLE, DAY, YEARS};
@@ -170,8 +171,8 @@ impl Cells {
             Self::Timestamptz(builder) => append!(builder, text(value).and_then(moment)),
             Self::Uuid(builder) if is_null => builder.append_null(),
             Self::Uuid(builder) => {
-                let uuid = uuid::Uuid::parse_str(text(value)?).map_err(|error| error.to_string())?;
-                builder.append_value(uuid.as_bytes()).map_err(|error| error.to_string())?;
+                let uuid = uuid::Uuid::parse_str(text(value)?).map_err(told)?;
+                builder.append_value(uuid.as_bytes()).map_err(told)?;
             }
         }
         Ok(())
@@ -196,7 +197,7 @@ impl Cells {
 }
 
 fn parsed<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Taken<T> {
-    serde_json::from_str(text).map_err(|error| error.to_string())
+    serde_json::from_str(text).map_err(told)
 }
 
 fn text(value: &Value) -> Taken<&str> {
@@ -227,6 +228,11 @@ fn bytes(text: &str) -> Taken<Vec<u8>> {
     pairs.collect::<Option<Vec<u8>>>().ok_or_else(|| "these are no hex digits".to_owned())
 }
 
+/// Libraries quote the value that they cannot read.
+fn told(error: impl ToString) -> String {
+    value(&error.to_string())
+}
+
 fn date(text: &str) -> Taken<i32> {
     match text {
         "infinity" => Ok(i32::MAX),
@@ -240,7 +246,7 @@ fn day(text: &str) -> Taken<i64> {
     let days = |date: Date| date.duration_since(Date::constant(1970, 1, 1)).as_hours() / 24;
     let error = match text.parse::<Date>() {
         Ok(date) => return Ok(days(date)),
-        Err(error) => error.to_string(),
+        Err(error) => told(error),
     };
     let far = || {
         let (year, rest) = text.get(1..)?.split_once('-').map(|(year, rest)| (&text[..=year.len()], rest))?;
@@ -257,7 +263,7 @@ fn time(text: &str) -> Taken<i64> {
     if text == "24:00:00" {
         return Ok(DAY);
     }
-    let time: Time = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    let time: Time = text.parse().map_err(told)?;
     i64::try_from(time.duration_since(Time::midnight()).as_micros())
         .map_err(|_| "it is out of range".to_owned())
 }
@@ -271,7 +277,7 @@ fn local(text: &str) -> Taken<i64> {
                     let since = local.duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0));
                     return i64::try_from(since.as_micros()).map_err(|_| "it is out of range".to_owned());
                 }
-                Err(error) => error.to_string(),
+                Err(error) => told(error),
             };
             let (date, clock) = text.split_once('T').ok_or(error)?;
             let days = day(date)?.checked_mul(DAY);
@@ -291,7 +297,7 @@ fn moment(text: &str) -> Taken<i64> {
             {
                 (Ok(moment), _) => Ok(moment.as_microsecond()),
                 (Err(_), Some(text)) => local(text),
-                (Err(error), None) => Err(error.to_string()),
+                (Err(error), None) => Err(told(error)),
             }
         }
     }

@@ -13,6 +13,7 @@ use std::io::Write;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use vitrina_core::values::value;
 use vitrina_core::{Error, Result};
 use vitrina_pgcopy::{Kind, arrow_schema};
 
@@ -31,7 +32,7 @@ pub(crate) fn write(rows: &RecordBatch) -> Result<Vec<u8>> {
         for (place, (column, kind)) in rows.columns().iter().zip(&kinds).enumerate() {
             let before = if place == 0 { '{' } else { ',' };
             let written = write!(out, "{before}{}:", names[place]);
-            written.map_err(|error| Error::bug("python.rows", error.to_string()))?;
+            written.map_err(|error| Error::defect("python.rows", error))?;
             cells::write(column.as_ref(), *kind, row, &mut out)?;
         }
         out.extend_from_slice(if rows.num_columns() == 0 { b"{}\n" } else { b"}\n" });
@@ -48,8 +49,9 @@ pub(crate) fn read(body: &[u8], columns: &[Column], task: &str) -> Result<Record
         columns.iter().zip(&described).map(|(told, column)| builder_of(told, column)).collect();
     let mut count = 0;
     for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        let row: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_slice(line)
-            .map_err(|error| Error::bug("python.protocol", format!("a row of {task:?}: {error}")))?;
+        let row: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_slice(line).map_err(|error| {
+            Error::bug("python.protocol", format!("a row of {task:?}: {}", value(&error.to_string())))
+        })?;
         for (builder, column) in builders.iter_mut().zip(columns) {
             let value = row.get(column.name.as_str()).map_or("null", |value| value.get());
             builder.append_text(value).map_err(|reason| unfit(task, column, value, &reason))?;

@@ -99,7 +99,7 @@ async fn serve(desk: Desk, taken: TakenRequest) {
     }
     let answered = answered.map_err(|error| {
         tracing::warn!(request = %taken.id, kind = taken.kind, %error, "a request cannot be answered");
-        (error.code, error.to_string())
+        (error.code, error.with_values())
     });
     if let Err(error) = desk.store.answer(&taken, answered).await {
         tracing::warn!(request = %taken.id, %error, "the answer to a request is lost");

@@ -11,7 +11,9 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 use uuid::Uuid;
+use vitrina_core::values::value;
 use vitrina_core::{PipelineId, RunId};
+use vitrina_python::PRINTED;
 use vitrina_store::LogLine;
 use vitrina_telemetry::Fields;
 
@@ -95,13 +97,22 @@ impl RunLogLayer {
             pipeline_id: pipeline,
             at: Timestamp::now(),
             level: level(*event.metadata().level()),
-            message: message.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(),
+            message: told(event, message.as_ref().and_then(Value::as_str).unwrap_or_default()),
             fields,
         };
         if self.sender.try_send(Message::Line(line)).is_err() {
             self.dropped.count(run, pipeline);
         }
     }
+}
+
+/// What functions write may hold values of rows.
+fn told(event: &Event<'_>, message: &str) -> String {
+    if event.metadata().target() != PRINTED {
+        return message.to_owned();
+    }
+    let (prefix, printed) = message.strip_prefix("python: ").map_or(("", message), |line| ("python: ", line));
+    format!("{prefix}{}", value(printed))
 }
 
 fn level(level: tracing::Level) -> &'static str {

@@ -17,7 +17,7 @@ pub(super) enum Trouble {
 #[derive(Debug, Clone)]
 pub(super) struct RowTrouble {
     pub(super) code: &'static str,
-    /// Names columns and constraints, and holds no values.
+    /// Names columns and constraints; values are marked.
     pub(super) message: String,
 }
 
@@ -42,7 +42,7 @@ impl Trouble {
         let row = error.as_db_error().and_then(row_trouble);
         let explained = session.explain(error);
         match row {
-            Some(code) => Self::Row(RowTrouble { code, message: explained.to_string() }),
+            Some(code) => Self::Row(RowTrouble { code, message: explained.with_values() }),
             None => Self::Batch(explained),
         }
     }

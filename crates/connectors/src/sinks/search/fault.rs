@@ -3,6 +3,7 @@
 
 use reqwest::StatusCode;
 use serde::Deserialize;
+use vitrina_core::values::value;
 use vitrina_core::{Error, Remedy};
 
 /// A refusal of a whole request or of one of its items.
@@ -131,7 +132,7 @@ impl Fault {
         after.split_once(']')?.0.parse().ok()
     }
 
-    /// Code and message of the reject. What the server quotes of the document is left out.
+    /// Code and message of the reject. What the server quotes of the document is marked.
     pub(super) fn of_row(&self) -> (&'static str, String) {
         if self.judge() == Judgement::TooLarge {
             return (
@@ -146,7 +147,7 @@ impl Fault {
             );
         }
         let kind = self.kind.strip_suffix("_exception").unwrap_or(&self.kind);
-        let reason = without_values(self.reason.as_deref().unwrap_or(kind));
+        let reason = marked(self.reason.as_deref().unwrap_or(kind));
         let cause = self.caused_by.as_ref().map(|cause| format!(" ({})", cause.kind)).unwrap_or_default();
         let message = format!("the index refuses the document: {reason}{cause}");
         let code = if kind == "strict_dynamic_mapping" { "row.unmapped" } else { "row.mapping" };
@@ -190,7 +191,7 @@ impl Fault {
 
     fn told(&self, connection: &str) -> String {
         let kind = if self.kind.is_empty() { String::new() } else { format!(" {}", self.kind) };
-        let reason = self.reason.as_deref().map(without_values).filter(|reason| !reason.is_empty());
+        let reason = self.reason.as_deref().map(marked).filter(|reason| !reason.is_empty());
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         format!("the search server {connection:?} answers {}{kind}{reason}", self.status)
     }
@@ -221,18 +222,80 @@ pub(super) fn of_answer(status: StatusCode, body: &[u8]) -> Fault {
     }
 }
 
-/// Servers put names in brackets and values in quotes, or behind these words.
-fn without_values(text: &str) -> String {
-    let marks = [" in document with id", ". Preview of field", " Preview of field", ", prefix of the first"];
-    let end = marks.iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
-    let mut parts = text[..end].split(['\'', '"']);
-    let first = parts.next().unwrap_or_default().to_owned();
-    let rest = parts.enumerate().map(|(place, part)| if place % 2 == 0 { "'…'" } else { part });
-    rest.fold(first, |text, part| text + part)
+/// Behind these words servers put names in brackets; elsewhere brackets hold values.
+const BEFORE_NAMES: [&str; 12] = [
+    "parse field [",
+    " type [",
+    "index [",
+    "alias [",
+    "mapper [",
+    "blocked by: [",
+    "introduction of [",
+    "within [",
+    "limit of total fields [",
+    "format [",
+    "aliases [",
+    "indices [",
+];
+/// What is told behind these words is of the document.
+const BEFORE_DOCUMENTS: [&str; 4] =
+    [" in document with id", ". Preview of field", " Preview of field", ", prefix of the first"];
+
+/// The words of a server, with what may be a value of the document marked: what it puts in quotes, in brackets or behind
+/// certain words, and numbers.
+fn marked(text: &str) -> String {
+    let end = BEFORE_DOCUMENTS.iter().filter_map(|words| text.find(words)).min().unwrap_or(text.len());
+    let mut told = String::new();
+    let mut rest = &text[..end];
+    while let Some(at) = rest.find(['\'', '"', '[']) {
+        told += &without_numbers(&rest[..at]);
+        let opened = &rest[at..=at];
+        let (inside, behind) = match opened {
+            "[" => within_brackets(&rest[at + 1..]),
+            quote => rest[at + 1..].split_once(quote).unwrap_or((&rest[at + 1..], "")),
+        };
+        let is_name = opened == "[" && BEFORE_NAMES.iter().any(|words| rest[..=at].ends_with(words));
+        told += &match (is_name, opened) {
+            (true, _) => format!("[{inside}]"),
+            (false, "[") => format!("[{}]", value(inside)),
+            (false, quote) => format!("{quote}{}{quote}", value(inside)),
+        };
+        rest = behind;
+    }
+    told += &without_numbers(rest);
+    if end < text.len() {
+        told += &value(&text[end..]);
+    }
+    told
+}
+
+/// A value may hold brackets itself.
+fn within_brackets(text: &str) -> (&str, &str) {
+    let mut depth = 1;
+    for (at, c) in text.char_indices() {
+        depth += match c {
+            '[' => 1,
+            ']' => -1,
+            _ => 0,
+        };
+        if depth == 0 {
+            return (&text[..at], &text[at + 1..]);
+        }
+    }
+    (text, "")
+}
+
+fn without_numbers(text: &str) -> String {
+    let is_number =
+        |word: &str| word.trim_start_matches('(').starts_with(|c: char| c.is_ascii_digit() || c == '-');
+    let word = |word: &str| if is_number(word) { value(word) } else { word.to_owned() };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
 mod tests {
+    use vitrina_core::values::masked;
+
     use super::*;
 
     fn fault(status: u16, kind: &str, reason: &str) -> Fault {
@@ -292,13 +355,34 @@ mod tests {
         let reason = "failed to parse field [year] of type [integer] in document with id 'x7'. Preview of field's value: 'soon'";
         let (code, message) = fault(400, "mapper_parsing_exception", reason).of_row();
         assert_eq!(
-            (code, message.as_str()),
-            ("row.mapping", "the index refuses the document: failed to parse field [year] of type [integer]")
+            (code, masked(&message).as_ref()),
+            (
+                "row.mapping",
+                "the index refuses the document: failed to parse field [year] of type [integer]…"
+            )
         );
         let error = fault(400, "mapper_parsing_exception", reason).into_error("search").to_string();
         assert!(error.contains("[year]") && !error.contains("soon") && !error.contains("x7"), "{error}");
         let (_, message) = fault(400, "mapper_parsing_exception", "bad date 'secret' here").of_row();
-        assert!(message.ends_with("bad date '…' here"), "{message}");
+        assert!(masked(&message).ends_with("bad date '…' here"), "{message}");
+    }
+
+    #[test]
+    fn what_a_server_tells_of_a_document_is_masked_however_it_quotes_it() {
+        for reason in [
+            "failed to parse date field [secret] with format [strict_date_optional_time]",
+            "failed to parse: For input string: \"secret\"",
+            "unknown value [[secret]] for field [year]",
+            "Numeric value (7secret) out of range",
+            "Value [-7secret] is out of range for an integer",
+            "[secret] is no point",
+            "it ends in a quote 'secret",
+        ] {
+            let (_, message) = fault(400, "mapper_parsing_exception", reason).of_row();
+            assert!(!masked(&message).contains("secret"), "{message}");
+            let error = fault(400, "illegal_argument_exception", reason).into_error("search");
+            assert!(error.with_values().contains("secret"), "{error}");
+        }
     }
 
     #[test]

@@ -177,7 +177,7 @@ fn typed(schema: &Schema) -> Result<impl Iterator<Item = (String, &'static str)>
 }
 
 fn unwritable(error: &vitrina_pgcopy::Error) -> Error {
-    Error::bug("reconcile.rows", error.to_string())
+    Error::defect("reconcile.rows", error)
 }
 
 /// As it is created: in the schema of temporary tables anyway.
