@@ -30,7 +30,7 @@ pub(crate) struct Outcome {
     pub(crate) code: String,
 }
 
-const TOKEN: &str = "token-of-the-storm";
+const TOKEN: &str = "token-of-the-storm-0123456789";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A run of a fraction of a second, in a storm.
 const LONGEST: Duration = Duration::from_secs(120);

@@ -3,18 +3,26 @@
 //! Bearer tokens decide. Without any token a loopback server is open, but only to programs of this
 //! machine: Host and Origin keep out web pages that reach it through the user's browser.
 
+use std::time::Duration;
+
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use tokio::time::sleep;
 use vitrina_store::{Actor, Role, TokenInfo, digest};
 
 use crate::app::App;
 use crate::envelope::RequestId;
 use crate::error::{Error, Result};
+use crate::logins::Peer;
 use crate::sight::SeesRows;
+
+/// How often one listener's token is looked at, at most and at least.
+const PACE: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// Lets a call pass whose caller has at least this role, and notes who it is.
 pub(crate) async fn check(
@@ -24,17 +32,23 @@ pub(crate) async fn check(
     next: Next,
 ) -> Result<Response> {
     let token = bearer(request.headers()).map(digest);
+    let peer = request.extensions().get::<Peer>().copied();
     let remembered = token.as_ref().and_then(|token| app.lookups.remembered(token));
+    // Whose token was good a moment ago guesses nothing.
+    if token.is_some() && remembered.is_none() {
+        app.logins.check(peer)?;
+    }
     let known = remembered.filter(|caller| request.method().is_safe() && needed.permit(caller).is_ok());
     let caller = match &known {
         Some(caller) => caller.clone(),
-        None => identify(&app, request.headers(), token.clone()).await?,
+        None => identify(&app, request.headers(), token.clone(), peer).await?,
     };
     app.limits.check(&caller.name, request.method())?;
     needed.permit(&caller)?;
     let sees_rows = SeesRows(caller.sees_rows);
     request.extensions_mut().insert(Actor { name: caller.name.clone(), request_id });
     request.extensions_mut().insert(sees_rows);
+    request.extensions_mut().insert(Presented(token.clone()));
     request.extensions_mut().insert(caller);
     let mut response = match token.zip(known) {
         Some((token, known)) => meanwhile(next.run(request), confirm(&app, token, &known, needed)).await?,
@@ -82,7 +96,13 @@ async fn confirm(app: &App, token: Vec<u8>, known: &TokenInfo, needed: Needed) -
     if caller == *known { Ok(()) } else { Err(Error::RightsChanged) }
 }
 
-async fn identify(app: &App, headers: &HeaderMap, token: Option<Vec<u8>>) -> Result<TokenInfo> {
+async fn identify(
+    app: &App,
+    headers: &HeaderMap,
+    token: Option<Vec<u8>>,
+    peer: Option<Peer>,
+) -> Result<TokenInfo> {
+    let is_presented = token.is_some();
     if let Some(token) = token
         && let Some(caller) = app.lookups.token(token).await?
     {
@@ -91,6 +111,9 @@ async fn identify(app: &App, headers: &HeaderMap, token: Option<Vec<u8>>) -> Res
     // Asked each time: the first token closes an open server at once. Revoking the last one opens none that was closed:
     // nobody would be told.
     if !app.rules.loopback || app.is_closed().await? {
+        if is_presented {
+            app.logins.failed(peer, &app.exposition);
+        }
         return Err(Error::Unauthorized);
     }
     check_locality(headers)?;
@@ -98,7 +121,37 @@ async fn identify(app: &App, headers: &HeaderMap, token: Option<Vec<u8>>) -> Res
     if headers.contains_key(header::AUTHORIZATION) {
         return Err(Error::NeedlessToken);
     }
-    Ok(TokenInfo { name: "local".to_owned(), role: Role::Admin, sees_rows: true, tags: None })
+    Ok(TokenInfo { name: "local".to_owned(), role: Role::Admin, sees_rows: true })
+}
+
+/// The digest of the token that a call came with.
+#[derive(Debug, Clone)]
+pub(crate) struct Presented(Option<Vec<u8>>);
+
+impl Presented {
+    /// Returns when the token is not any more what it was when its call began.
+    pub(crate) async fn revoked(self, app: App, caller: TokenInfo) {
+        let mut wakeups = app.wakeups.clone();
+        while self.holds(&app, &caller).await {
+            sleep(PACE).await;
+            tokio::select! {
+                () = wakeups.changed() => {}
+                // It may expire, of which nobody is notified.
+                () = sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    /// A meta-store that is away has revoked nothing.
+    async fn holds(&self, app: &App, caller: &TokenInfo) -> bool {
+        match &self.0 {
+            Some(token) => match app.lookups.token(token.clone()).await {
+                Ok(found) => found.as_ref() == Some(caller),
+                Err(_) => true,
+            },
+            None => !app.is_closed().await.unwrap_or(false),
+        }
+    }
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

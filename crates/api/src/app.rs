@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::events::Events;
 use crate::limits::Limits;
 use crate::listeners::Listeners;
+use crate::logins::Logins;
 use crate::lookups::Lookups;
 use crate::pulses::Pulses;
 use crate::wakeups::Wakeups;
@@ -25,6 +26,8 @@ pub(crate) struct App {
     pub(crate) closed: Arc<AtomicBool>,
     pub(crate) lookups: Lookups,
     pub(crate) limits: Arc<Limits>,
+    /// Who has tried tokens that nobody knows.
+    pub(crate) logins: Arc<Logins>,
     pub(crate) pulses: Arc<Pulses>,
     pub(crate) rules: Arc<Rules>,
     pub(crate) wakeups: Wakeups,

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::serve::Listener;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
@@ -18,6 +21,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower_http::normalize_path::NormalizePath;
+
+use crate::logins::Peer;
 
 /// How often a full house is told of.
 const TELLING: Duration = Duration::from_secs(60);
@@ -62,10 +67,10 @@ impl Connections {
         loop {
             tokio::select! {
                 () = manners.shutdown.cancelled() => break,
-                (stream, place) = self.accept() => {
+                (stream, peer, place) = self.accept() => {
                     let manners = manners.clone();
                     open.spawn(async move {
-                        manners.greet(stream).await;
+                        manners.greet(stream, peer).await;
                         drop(place);
                     });
                 }
@@ -76,10 +81,10 @@ impl Connections {
         while open.join_next().await.is_some() {}
     }
 
-    async fn accept(&mut self) -> (TcpStream, OwnedSemaphorePermit) {
+    async fn accept(&mut self) -> (TcpStream, Peer, OwnedSemaphorePermit) {
         let place = self.place().await;
-        let (stream, _) = Listener::accept(&mut self.tcp).await;
-        (stream, place)
+        let (stream, address) = Listener::accept(&mut self.tcp).await;
+        (stream, Peer(address), place)
     }
 
     async fn place(&mut self) -> OwnedSemaphorePermit {
@@ -96,24 +101,28 @@ impl Connections {
 
 impl Manners {
     /// In the connection's own time: a slow handshake keeps no other caller waiting.
-    async fn greet(self, stream: TcpStream) {
-        let Some(tls) = &self.tls else { return self.talk(stream).await };
+    async fn greet(self, stream: TcpStream, peer: Peer) {
+        let Some(tls) = &self.tls else { return self.talk(stream, peer).await };
         let shaken = tokio::select! {
             shaken = timeout(self.patience, tls.accept(stream)) => shaken,
             () = self.shutdown.cancelled() => return,
         };
         match shaken {
-            Ok(Ok(stream)) => self.talk(stream).await,
+            Ok(Ok(stream)) => self.talk(stream, peer).await,
             Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
             Err(_) => tracing::debug!("a handshake took too long"),
         }
     }
 
-    async fn talk(self, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    async fn talk(self, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: Peer) {
         let mut http = http1::Builder::new();
         // Runs from the first moment and from the end of each answer: it also ends connections that nobody uses.
         http.timer(TokioTimer::new()).header_read_timeout(self.patience);
         let service = TowerToHyperService::new(self.service);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            service.call(request)
+        });
         let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,

@@ -100,6 +100,8 @@ pub(crate) enum Error {
     /// A token was sent to a server that has none.
     NeedlessToken,
     Forbidden(Role),
+    /// Too many tokens that nobody knows came from this address.
+    LoginsSlowed(Duration),
     /// The call is nothing without values of rows.
     RowsHidden,
     /// While an answer was made for who the token was a moment ago.
@@ -165,6 +167,7 @@ impl Error {
             Self::Unauthorized => Problem::new(S::UNAUTHORIZED, "access.unauthorized", "this call needs a valid token").hint("send authorization: Bearer <token>").header(header::WWW_AUTHENTICATE, "Bearer"),
             Self::NeedlessToken => Problem::new(S::UNAUTHORIZED, "access.unauthorized", "this API has no tokens, so it cannot know the one that was sent").hint("unset VITRINA_API_TOKEN, or set VITRINA_ADMIN_TOKEN for the server").header(header::WWW_AUTHENTICATE, "Bearer"),
             Self::Forbidden(role) => Problem::new(S::FORBIDDEN, "access.forbidden", &format!("this call needs the role {}", role.as_str())).hint("use a token of that role"),
+            Self::LoginsSlowed(wait) => Problem::new(S::TOO_MANY_REQUESTS, "access.slowed", "too many calls of this address had no valid token").hint("check the token, and wait as long as retry-after says").header(header::RETRY_AFTER, &seconds(wait).to_string()),
             Self::RowsHidden => Problem::new(S::FORBIDDEN, "access.rows", "this call shows values of rows, which this token may not see").hint("use a token with the right to see rows: `vitrina token create` with --rows"),
             Self::RightsChanged => Problem::new(S::SERVICE_UNAVAILABLE, "access.changed", "the rights of this token have just been changed").hint("ask again").header(header::RETRY_AFTER, "1"),
             Self::ForeignHost => Problem::new(S::FORBIDDEN, "access.host", "without tokens only calls to localhost are answered").hint("set VITRINA_ADMIN_TOKEN and send it as a bearer token"),

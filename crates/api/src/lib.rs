@@ -14,6 +14,7 @@ mod extract;
 mod gather;
 mod limits;
 mod listeners;
+mod logins;
 mod lookups;
 mod measure;
 mod models;
@@ -29,6 +30,6 @@ mod tls;
 mod wakeups;
 
 pub use routes::schema::of_files as config_schema;
-pub use server::{Server, StartError};
+pub use server::{Server, StartError, check_admin_token};
 pub use settings::{ApiSettings, SourceConnection};
 pub use tls::{TlsError, TlsFiles};

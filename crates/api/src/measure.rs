@@ -12,6 +12,11 @@ pub(crate) fn exposition() -> Exposition {
     exposition.record(|| {
         metrics::describe_gauge!("vitrina_build_info", "1; its label tells the version of this process");
         metrics::gauge!("vitrina_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+        metrics::describe_counter!(
+            "vitrina_api_failed_logins_total",
+            "calls of the API with a token that is not valid"
+        );
+        metrics::counter!("vitrina_api_failed_logins_total").absolute(0);
         metrics::describe_histogram!(
             "http_server_request_duration_seconds",
             metrics::Unit::Seconds,

@@ -1,5 +1,6 @@
 //! From settings to a listening server, and its orderly end.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower_http::normalize_path::NormalizePath;
-use vitrina_store::{NewToken, Role, Store};
+use vitrina_store::{Offered, Store};
 
 use crate::app::{App, Rules};
 use crate::connections::Connections;
@@ -41,6 +42,18 @@ pub enum StartError {
     Unprotected(SocketAddr),
     #[error("the admin token is empty\nhint: give VITRINA_ADMIN_TOKEN a long random value, or unset it")]
     EmptyToken,
+    #[error(
+        "the admin token has {0} characters, and may be guessed\nhint: give VITRINA_ADMIN_TOKEN at least 20 random ones, such as `openssl rand -hex 32` prints"
+    )]
+    ShortToken(usize),
+    #[error(
+        "the admin token is a sample that everybody can read, or one character over and over\nhint: give VITRINA_ADMIN_TOKEN a random value, such as `openssl rand -hex 32` prints"
+    )]
+    SampleToken,
+    #[error(
+        "the meta-store has another admin token than this process was given\nhint: give VITRINA_ADMIN_TOKEN the value that is in use; to replace that one, which ends it for everybody, run `vitrina token admin --replace` with the new value"
+    )]
+    OtherToken,
     #[error("the certificate cannot be used: {0}\nhint: give PEM files as api.tls_cert and api.tls_key")]
     Tls(#[from] TlsError),
     #[error(transparent)]
@@ -62,6 +75,9 @@ impl Server {
     pub async fn bind(settings: ApiSettings, store: Store) -> Result<Self, StartError> {
         store.check_schema().await?;
         let tls = settings.tls.as_ref().map(TlsFiles::config).transpose()?;
+        if let Some(token) = &settings.admin_token {
+            check_admin_token(token.expose_secret())?;
+        }
         // First of all: a server that cannot listen changes no token and warns of nothing.
         let listener =
             TcpListener::bind(settings.listen).await.map_err(|error| explain(error, settings.listen))?;
@@ -100,6 +116,7 @@ impl Server {
             closed: Arc::new(AtomicBool::new(self.closed)),
             lookups,
             limits,
+            logins: Arc::default(),
             pulses,
             rules,
             wakeups,
@@ -127,11 +144,33 @@ async fn grace(shutdown: &CancellationToken) {
 
 async fn save_admin_token(settings: &ApiSettings, store: &Store) -> Result<(), StartError> {
     let Some(token) = &settings.admin_token else { return Ok(()) };
-    let token = token.expose_secret().trim();
-    if token.is_empty() {
+    match store.offer_admin_token(token.expose_secret().trim()).await? {
+        Offered::Saved => {
+            tracing::warn!("VITRINA_ADMIN_TOKEN is the admin token of this meta-store from now on");
+            Ok(())
+        }
+        Offered::Known => Ok(()),
+        Offered::Other => Err(StartError::OtherToken),
+    }
+}
+
+const SHORTEST_TOKEN: usize = 20;
+/// Parts of what stands in samples and in documentation.
+const SAMPLES: [&str; 6] = ["change-me", "changeme", "change_me", "replace-me", "your-token", "example"];
+
+/// Whoever guesses it may do everything.
+pub fn check_admin_token(token: &str) -> Result<(), StartError> {
+    let token = token.trim();
+    let characters = token.chars().count();
+    if characters == 0 {
         return Err(StartError::EmptyToken);
     }
-    Ok(store.put_token(&NewToken::of("admin", Role::Admin, token)).await?)
+    let plain = token.to_ascii_lowercase();
+    let distinct = plain.chars().collect::<BTreeSet<_>>().len();
+    if SAMPLES.iter().any(|sample| plain.contains(sample)) || (distinct < 5 && characters >= SHORTEST_TOKEN) {
+        return Err(StartError::SampleToken);
+    }
+    if characters < SHORTEST_TOKEN { Err(StartError::ShortToken(characters)) } else { Ok(()) }
 }
 
 /// Open to everyone is only what nobody else can reach, and then it says so. Answers whether it is closed.

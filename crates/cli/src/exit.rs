@@ -93,7 +93,11 @@ pub(crate) fn lacks_rights(error: &sqlx::Error) -> bool {
 
 fn of_start(error: &vitrina_api::StartError) -> Exit {
     match error {
-        vitrina_api::StartError::EmptyToken | vitrina_api::StartError::Tls(_) => Exit::Usage,
+        vitrina_api::StartError::EmptyToken
+        | vitrina_api::StartError::ShortToken(_)
+        | vitrina_api::StartError::SampleToken
+        | vitrina_api::StartError::Tls(_) => Exit::Usage,
+        vitrina_api::StartError::OtherToken => Exit::Conflict,
         vitrina_api::StartError::Store(error) => of_store(error),
         _ => Exit::Refused,
     }

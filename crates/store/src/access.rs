@@ -34,8 +34,6 @@ pub struct TokenInfo {
     pub role: Role,
     /// Values of rows: rejects, differences, previews, and errors that quote them.
     pub sees_rows: bool,
-    /// Only pipelines with one of these tags; `None` means all.
-    pub tags: Option<Vec<String>>,
 }
 
 /// A token to be saved.
@@ -46,14 +44,27 @@ pub struct NewToken<'a> {
     pub secret: &'a str,
     pub expires_at: Option<Timestamp>,
     pub sees_rows: bool,
-    pub tags: Option<Vec<String>>,
 }
 
 impl<'a> NewToken<'a> {
     /// With the rights that its role has when nothing else is said: who only looks sees no rows.
     pub fn of(name: &'a str, role: Role, secret: &'a str) -> Self {
-        Self { name, role, secret, expires_at: None, sees_rows: role > Role::Viewer, tags: None }
+        Self { name, role, secret, expires_at: None, sees_rows: role > Role::Viewer }
     }
+}
+
+/// The name of the token that processes may be started with.
+pub const ADMIN: &str = "admin";
+
+/// What the meta-store says to an admin token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offered {
+    /// There was none.
+    Saved,
+    /// It is the one that is there.
+    Known,
+    /// Another one is there, and stays.
+    Other,
 }
 
 /// A token as it is listed: never the secret itself.
@@ -62,7 +73,6 @@ pub struct TokenRecord {
     pub name: String,
     pub role: Role,
     pub sees_rows: bool,
-    pub tags: Option<Vec<String>>,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     /// To the minute.
@@ -97,11 +107,11 @@ impl Store {
     /// Saves a token under a name; a token of that name is replaced.
     pub async fn put_token(&self, token: &NewToken<'_>) -> Result<()> {
         sqlx::query(
-            "insert into etl.etl_tokens (name, role, sha256, expires_at, sees_rows, tags)
-             values ($1, $2, $3, $4::timestamptz, $5, $6)
+            "insert into etl.etl_tokens (name, role, sha256, expires_at, sees_rows)
+             values ($1, $2, $3, $4::timestamptz, $5)
              on conflict (name) do update
                 set role = excluded.role, sha256 = excluded.sha256, expires_at = excluded.expires_at,
-                    sees_rows = excluded.sees_rows, tags = excluded.tags,
+                    sees_rows = excluded.sees_rows,
                     created_at = case when etl_tokens.sha256 = excluded.sha256 then etl_tokens.created_at else now() end",
         )
         .bind(token.name)
@@ -109,16 +119,45 @@ impl Store {
         .bind(digest(token.secret))
         .bind(token.expires_at.map(|at| at.to_string()))
         .bind(token.sees_rows)
-        .bind(&token.tags)
         .execute(&self.pool)
         .await?;
         Ok(())
     }
 
+    /// The admin token that a process was started with. It becomes the one of the meta-store where there is none: never in
+    /// place of another, which some other process may have been given.
+    pub async fn offer_admin_token(&self, secret: &str) -> Result<Offered> {
+        let mut tx = self.pool.begin().await?;
+        let saved = sqlx::query(
+            "insert into etl.etl_tokens (name, role, sha256, sees_rows) values ($1, 'admin', $2, true) on conflict do nothing",
+        )
+        .bind(ADMIN)
+        .bind(digest(secret))
+        .execute(&mut *tx)
+        .await?;
+        if saved.rows_affected() == 1 {
+            let actor = Actor { name: "VITRINA_ADMIN_TOKEN".to_owned(), request_id: String::new() };
+            let after = serde_json::json!({"role": "admin"});
+            write_audit(&mut tx, &actor, "token.create", &format!("token {ADMIN}"), None, Some(after))
+                .await?;
+            tx.commit().await?;
+            return Ok(Offered::Saved);
+        }
+        let same: bool = sqlx::query_scalar(
+            "select coalesce((select sha256 = $2 from etl.etl_tokens where name = $1),
+                             exists (select from etl.etl_tokens where sha256 = $2 and role = 'admin'))",
+        )
+        .bind(ADMIN)
+        .bind(digest(secret))
+        .fetch_one(&mut *tx)
+        .await?;
+        Ok(if same { Offered::Known } else { Offered::Other })
+    }
+
     /// Who these tokens stand for, by their digests; unknown and expired ones are left out. One look serves many calls.
     pub async fn token_owners(&self, digests: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, TokenInfo)>> {
         let rows: Vec<(Vec<u8>, Value)> = sqlx::query_as(
-            "select sha256, jsonb_build_object('name', name, 'role', role, 'sees_rows', sees_rows, 'tags', tags) from etl.etl_tokens
+            "select sha256, jsonb_build_object('name', name, 'role', role, 'sees_rows', sees_rows) from etl.etl_tokens
               where sha256 = any($1) and (expires_at is null or expires_at > clock_timestamp())",
         )
         .bind(digests)

@@ -37,7 +37,7 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
 use uuid::Uuid;
 
-pub use access::{Actor, AuditRecord, NewToken, Role, TokenInfo, TokenRecord, digest};
+pub use access::{ADMIN, Actor, AuditRecord, NewToken, Offered, Role, TokenInfo, TokenRecord, digest};
 pub use checkpoints::{CheckpointRecord, StateChange};
 pub use claims::{Claim, Pulse, RunnerAbilities};
 pub use configuration::Change;

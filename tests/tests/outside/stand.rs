@@ -11,7 +11,7 @@ use vitrina_testbed::Database;
 
 use crate::process::Process;
 
-pub(crate) const TOKEN: &str = "token-of-the-stand";
+pub(crate) const TOKEN: &str = "token-of-the-stand-0123456789";
 
 /// Films, and a mart that lets row 25 in only while nobody holds the gate. Batches are of ten rows.
 const TABLES: &str = "create schema content; create schema analytics;

@@ -50,7 +50,7 @@ impl Stand {
         sql(&psql, &cluster.url("postgres"), "create database cinema owner cinema");
 
         let [port, metrics_port] = free_ports();
-        let token = "token-of-the-stand".to_owned();
+        let token = "token-of-the-stand-0123456789".to_owned();
         let variables = BTreeMap::from([
             ("POSTGRES_PASSWORD".to_owned(), password(&owner_url)),
             ("VITRINA_ROLE_PASSWORD".to_owned(), "role0password".to_owned()),

@@ -82,13 +82,11 @@ pub(crate) struct Caller {
     role: Role,
     /// Values of rows are shown: in rejects, differences, previews and errors.
     sees_rows: bool,
-    /// Only pipelines with one of these tags are shown; null where all are.
-    tags: Option<Vec<String>>,
 }
 
 impl From<TokenInfo> for Caller {
-    fn from(TokenInfo { name, role, sees_rows, tags }: TokenInfo) -> Self {
-        Self { name, role, sees_rows, tags }
+    fn from(TokenInfo { name, role, sees_rows }: TokenInfo) -> Self {
+        Self { name, role, sees_rows }
     }
 }
 

@@ -122,7 +122,7 @@ problems! {
     TargetOwned = "409" "`target.owned`: it would not be shared any more, and has several writers",
     TargetUnusable = "409" "`target.unusable`",
     InvalidTarget = "422" "`target.invalid`, `request.invalid`",
-    TooMany = "429" "`rate.limited`",
+    TooMany = "429" "`rate.limited`, `access.slowed`",
     Unanswered = "502" "`runner.unanswered`",
     NoRunnerAnswers = "503" "`runner.none`, `meta_store.unavailable`",
     CannotChangeState = "409" "`pipeline.active`",

@@ -12,12 +12,12 @@ use tokio::sync::broadcast::error::RecvError;
 use vitrina_store::TokenInfo;
 
 use super::documentation::{InvalidRequest, Listeners};
+use crate::access::Presented;
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::events::{Event, Joined};
 use crate::query::{Params, Topics};
 
-/// A token may be revoked while its owner listens.
 const LENGTH: Duration = Duration::from_secs(300);
 
 /// What happens to runs and reconciles, as it happens
@@ -31,18 +31,25 @@ const LENGTH: Duration = Duration::from_secs(300);
 pub(super) async fn listen(
     State(app): State<App>,
     Extension(caller): Extension<TokenInfo>,
+    Extension(token): Extension<Presented>,
     Params(topics): Params<Topics>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Message, Infallible>>>> {
     let topics = topics.words()?;
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).map(str::to_owned);
     let joined = app.events.join(last).await.ok_or(Error::Internal("nobody tells events"))?;
-    // Whoever goes on listening shows its token again.
-    let over = {
-        let shutdown = app.shutdown.clone();
-        async move { tokio::time::timeout(LENGTH, shutdown.cancelled()).await.unwrap_or_default() }
-    };
     let place = app.listeners.place(&caller.name).ok_or(Error::TooManyListeners)?;
+    // Whoever goes on listening shows its token again; a token that is revoked meanwhile ends the stream at once.
+    let over = {
+        let (app, shutdown) = (app.clone(), app.shutdown.clone());
+        async move {
+            tokio::select! {
+                () = tokio::time::sleep(LENGTH) => {}
+                () = shutdown.cancelled() => {}
+                () = token.revoked(app, caller) => {}
+            }
+        }
+    };
     let messages = messages(joined).filter_map(move |message| {
         let wanted = message.topic.is_none_or(|topic| topics.contains(&topic));
         async move { wanted.then_some(Ok(message.sse)) }

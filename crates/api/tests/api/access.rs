@@ -276,3 +276,87 @@ async fn a_closed_server_stays_closed_when_its_last_token_is_revoked() {
     send(app.anonymous(Method::GET, "/pipelines")).await.assert_problem(401, "access.unauthorized");
     app.get("/pipelines").await.assert_problem(401, "access.unauthorized");
 }
+
+#[tokio::test]
+async fn who_tries_tokens_that_nobody_knows_is_logged_counted_and_slowed() {
+    let app = App::start_with(Some(ADMIN)).await;
+    app.store.put_token(&NewToken::of("looker", Role::Viewer, "v")).await.unwrap();
+    let tried = |token: &str| send(app.anonymous(Method::GET, "/pipelines").bearer_auth(token.to_owned()));
+    tried("v").await.assert(200);
+    let mut slowed = None;
+    for number in 0..30 {
+        let answer = tried(&format!("wrong-{number}")).await;
+        if answer.status == 429 {
+            slowed = Some(answer);
+            break;
+        }
+        answer.assert_problem(401, "access.unauthorized");
+    }
+    let slowed = slowed.expect("a limit").assert_problem(429, "access.slowed");
+    assert_eq!(slowed.header("retry-after"), "1");
+    tried("v").await.assert(200);
+    let metrics = app.request(Method::GET, "/metrics").send().await.unwrap().text().await.unwrap();
+    assert!(metrics.contains("vitrina_api_failed_logins_total 10"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_stream_of_events_ends_at_once_when_its_token_is_revoked_or_changed() {
+    let app = App::start_with(Some(ADMIN)).await;
+    for change in ["revoked", "expired", "lesser"] {
+        app.store.put_token(&NewToken::of("looker", Role::Operator, "v")).await.unwrap();
+        let mut listener = crate::events::Listener::of(&app, "v").await;
+        let ended = listener.ends();
+        let changed = async {
+            match change {
+                "revoked" => _ = app.store.revoke_token("looker").await.unwrap(),
+                "expired" => {
+                    app.database
+                        .execute("update etl.etl_tokens set expires_at = now() where name = 'looker'")
+                        .await
+                }
+                _ => app.store.put_token(&NewToken::of("looker", Role::Viewer, "v")).await.unwrap(),
+            }
+        };
+        let both = async { tokio::join!(ended, changed) };
+        tokio::time::timeout(std::time::Duration::from_secs(10), both).await.expect(change);
+    }
+}
+
+#[tokio::test]
+async fn the_audit_only_grows_and_what_is_younger_than_90_days_stays() {
+    let app = App::start().await;
+    app.create_pipeline("films").await;
+    let db = &app.database;
+    let role = format!("service_{}", std::process::id());
+    db.execute(&format!(
+        "drop role if exists {role}; create role {role}; grant usage on schema etl to {role};
+         grant select, insert, update, delete, truncate on all tables in schema etl to {role};
+         grant execute on all functions in schema etl to {role};
+         create function refused(statement text) returns text language plpgsql as $$
+            begin execute statement; return 'done'; exception when insufficient_privilege then return sqlerrm; end $$;
+         grant execute on function refused(text) to {role}"
+    ))
+    .await;
+    for who in ["none", &role] {
+        for statement in [
+            "update etl.etl_audit set actor = ''nobody''",
+            "delete from etl.etl_audit",
+            "truncate etl.etl_audit",
+        ] {
+            let said: String = db.value(&format!(
+                "with w as (select set_config('role', '{who}', false)) select refused('{statement}') from w"
+            )).await;
+            assert_eq!(said, "the audit is append-only", "{statement} by {who}");
+        }
+    }
+    db.execute("reset role; alter table etl.etl_audit disable trigger keep_audit;
+        insert into etl.etl_audit (at, actor, action, subject) values (now() - interval '100 days', 'old', 'a', 's');
+        alter table etl.etl_audit enable trigger keep_audit").await;
+    let before: i64 = db.value("select count(*) from etl.etl_audit").await;
+    let forgotten: i64 = db.value("select etl.forget_audit('1 second')").await;
+    assert_eq!((forgotten, before - 1), (1, db.value("select count(*) from etl.etl_audit").await));
+    db.execute("insert into etl.etl_audit (at, actor, action, subject) values ('2001-01-01', 'x', 'a', 's')")
+        .await;
+    assert!(db.value::<bool>("select min(at) > now() - interval '1 hour' from etl.etl_audit").await);
+    db.execute(&format!("drop owned by {role}; drop role {role}")).await;
+}

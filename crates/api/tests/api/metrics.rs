@@ -22,7 +22,7 @@ fn has(page: &str, line: &str) {
 }
 
 async fn with_a_pipeline() -> App {
-    let app = App::start_with(Some("admin-token")).await;
+    let app = App::start_with(Some("admin-token-0123456789")).await;
     app.create_pipeline("films").await;
     app
 }

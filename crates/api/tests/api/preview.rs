@@ -110,7 +110,10 @@ async fn an_error_of_the_source_quotes_a_value_only_to_who_may_see_rows() {
         app.post_json("/preview", &json!({"pipeline": pipeline})).await.assert_problem(422, "sql.invalid");
     let detail = answer.body["errors"][0]["detail"].as_str().unwrap();
     assert_eq!(detail, "invalid input syntax for type integer: \"hunter2\"");
-    app.store.put_token(&NewToken { sees_rows: false, ..NewToken::of("o", Role::Operator, "o") }).await.unwrap();
+    app.store
+        .put_token(&NewToken { sees_rows: false, ..NewToken::of("o", Role::Operator, "o") })
+        .await
+        .unwrap();
     let body = json!({"pipeline": pipeline});
     for path in ["/preview", "/validate", "/explain"] {
         let answer = send(app.anonymous(Method::POST, path).bearer_auth("o").json(&body)).await;

@@ -65,7 +65,7 @@ async fn a_server_that_cannot_listen_warns_of_nothing_and_changes_no_token() {
     let taken = other.local_addr().unwrap().to_string();
     refusal(&taken, None, &store).await;
     assert!(!log.text().contains("THE API IS OPEN"), "{}", log.text());
-    refusal(&taken, Some("new"), &store).await;
+    refusal(&taken, Some(TOKEN), &store).await;
     assert!(!store.has_tokens().await.unwrap());
     Server::bind(settings("127.0.0.1:0", None), store).await.unwrap();
     assert!(log.text().contains("THE API IS OPEN"), "{}", log.text());
@@ -77,12 +77,49 @@ async fn a_server_that_others_can_reach_needs_a_token() {
     let store = migrated(&database).await;
     let message = refusal("0.0.0.0:0", None, &store).await;
     assert!(message.contains("hint: set VITRINA_ADMIN_TOKEN"), "{message}");
-    Server::bind(settings("0.0.0.0:0", Some("secret")), store.clone()).await.unwrap();
-    let owners = store.token_owners(&[vitrina_store::digest("secret")]).await.unwrap();
+    Server::bind(settings("0.0.0.0:0", Some(TOKEN)), store.clone()).await.unwrap();
+    let owners = store.token_owners(&[vitrina_store::digest(TOKEN)]).await.unwrap();
     assert_eq!(owners.len(), 1);
     assert_eq!(owners[0].1.role, Role::Admin);
     // From now on a token exists.
     Server::bind(settings("0.0.0.0:0", None), store).await.unwrap();
+}
+
+const TOKEN: &str = "5d3f6a1c9be2470884aa61d7";
+
+#[tokio::test]
+async fn an_admin_token_that_can_be_guessed_or_read_in_a_sample_is_refused_with_what_to_do() {
+    let database = Database::fresh().await;
+    let store = migrated(&database).await;
+    for (token, says) in [
+        ("s3cret", "has 6 characters"),
+        ("nineteen-characters", "has 19 characters"),
+        ("change-me", "is a sample"),
+        ("Change-Me-please-and-make-me-long", "is a sample"),
+        ("aaaaaaaaaaaaaaaaaaaaaaaaaaaa", "over and over"),
+    ] {
+        let message = refusal("127.0.0.1:0", Some(token), &store).await;
+        assert!(message.contains(says) && message.contains("openssl rand -hex 32"), "{token}: {message}");
+        assert!(!message.contains(token), "{message}");
+    }
+    assert!(!store.has_tokens().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_second_process_with_another_admin_token_replaces_nothing() {
+    let database = Database::fresh().await;
+    let store = migrated(&database).await;
+    Server::bind(settings("127.0.0.1:0", Some(TOKEN)), store.clone()).await.unwrap();
+    let message = refusal("127.0.0.1:0", Some("another-5d3f6a1c9be2470884aa61d7"), &store).await;
+    assert!(
+        message.contains("has another admin token") && message.contains("vitrina token admin --replace"),
+        "{message}"
+    );
+    assert_eq!(store.token_owners(&[vitrina_store::digest(TOKEN)]).await.unwrap().len(), 1);
+    Server::bind(settings("127.0.0.1:0", Some(TOKEN)), store.clone()).await.unwrap();
+    let audit = store.audit_rows(None, 10).await.unwrap();
+    let told: Vec<_> = audit.iter().map(|row| (row.action.as_str(), row.subject.as_str())).collect();
+    assert_eq!(told, [("token.create", "token admin")]);
 }
 
 #[tokio::test]

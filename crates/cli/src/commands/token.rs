@@ -5,8 +5,10 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Subcommand;
 use jiff::{SignedDuration, Timestamp};
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
-use vitrina_store::{Actor, NewToken, Role, Store, TokenRecord};
+use vitrina_api::check_admin_token;
+use vitrina_store::{ADMIN, Actor, NewToken, Offered, Role, Store, TokenRecord};
 
 use crate::context::{Context, connect};
 use crate::exit::Exit;
@@ -19,6 +21,7 @@ Examples:
   vitrina token create grafana --role viewer   prints it, this once
   vitrina token create analyst --role viewer --rows   sees values of rows as well
   vitrina token create ci --role admin --expires-in 720h
+  vitrina token admin --replace   with the new value in VITRINA_ADMIN_TOKEN
   vitrina token list
   vitrina token revoke grafana";
 
@@ -51,6 +54,14 @@ enum Command {
         #[arg(long)]
         replace: bool,
     },
+    /// Make the value of VITRINA_ADMIN_TOKEN the admin token
+    ///
+    /// A server does so by itself where the meta-store has none yet, and never in place of another one.
+    Admin {
+        /// In place of the one there is, which is worthless then
+        #[arg(long)]
+        replace: bool,
+    },
     /// The tokens there are, without their secrets
     List,
     /// Make a token worthless at once
@@ -78,7 +89,8 @@ impl From<Word> for Role {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
-    let store = connect(&context.settings()?, "vitrina-token", 1).await?;
+    let settings = context.settings()?;
+    let store = connect(&settings, "vitrina-token", 1).await?;
     store.check_schema().await?;
     let done = match &args.command {
         Command::Create { name, role, expires_in, rows, no_rows, replace } => {
@@ -87,6 +99,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
                 Rights { role, sees_rows: sees_rows(role, *rows, *no_rows)?, expires_in: *expires_in };
             create(&store, name, &rights, *replace, context).await
         }
+        Command::Admin { replace } => admin(&store, settings.api.admin_token.as_ref(), *replace).await,
         Command::List => list(&store, context).await,
         Command::Revoke { name } => revoke(&store, name).await,
     };
@@ -105,7 +118,7 @@ struct Rights {
 fn sees_rows(role: Role, rows: bool, no_rows: bool) -> Result<bool> {
     if role == Role::Admin && no_rows {
         let message = "an admin sees rows: whoever writes queries could read them anyway\nhint: leave --no-rows out, or make an operator";
-        return Err(Exit::Usage.fault(message.to_owned()));
+        return Err(Exit::Usage.fault(message));
     }
     Ok(rows || (role > Role::Viewer && !no_rows))
 }
@@ -131,6 +144,29 @@ async fn create(store: &Store, name: &str, rights: &Rights, replace: bool, conte
     });
     context.output.show(&document, || secret.clone());
     output::say("keep it: it is shown this once");
+    Ok(())
+}
+
+async fn admin(store: &Store, token: Option<&SecretString>, replace: bool) -> Result<()> {
+    let Some(token) = token else {
+        return Err(Exit::Usage.fault("there is no VITRINA_ADMIN_TOKEN\nhint: set it to the new value"));
+    };
+    let token = token.expose_secret().trim();
+    check_admin_token(token).map_err(|error| Exit::Usage.fault(error.to_string()))?;
+    match (store.offer_admin_token(token).await?, replace) {
+        (Offered::Saved, _) => output::say("VITRINA_ADMIN_TOKEN is the admin token now"),
+        (Offered::Known, _) => output::say("VITRINA_ADMIN_TOKEN is the admin token already"),
+        (Offered::Other, false) => {
+            let message =
+                "the meta-store has another admin token\nhint: add --replace, which makes that one worthless";
+            return Err(Exit::Conflict.fault(message));
+        }
+        (Offered::Other, true) => {
+            store.put_token(&NewToken::of(ADMIN, Role::Admin, token)).await?;
+            store.audit(&actor(), "token.replace", "token admin", None, None).await?;
+            output::say("VITRINA_ADMIN_TOKEN is the admin token now, and the one before is worthless");
+        }
+    }
     Ok(())
 }
 

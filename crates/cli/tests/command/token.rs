@@ -45,3 +45,42 @@ async fn a_token_is_shown_once_opens_the_api_as_its_role_and_closes_when_it_is_r
     let audited: String = db.value("select string_agg(action, ',' order by id) from etl.etl_audit").await;
     assert_eq!(audited, "token.create,token.create,token.revoke");
 }
+
+#[tokio::test]
+async fn the_admin_token_is_replaced_only_when_that_is_said_and_audited() {
+    let db = place().await;
+    let admin = |arguments: &[&str], token: &str| {
+        at(&db, &[&["token", "admin"], arguments].concat()).variable("VITRINA_ADMIN_TOKEN", token)
+    };
+    let (first, second) = ("5d3f6a1c9be2470884aa61d7", "b7c1029e5d3f6a1c9be24708");
+    assert!(at(&db, &["token", "admin"]).refuses(2).contains("VITRINA_ADMIN_TOKEN"));
+    assert!(admin(&[], "change-me").refuses(2).contains("openssl rand"));
+    admin(&[], first).ends(0);
+    admin(&[], first).ends(0);
+    assert!(admin(&[], second).refuses(5).contains("--replace"));
+    admin(&["--replace"], second).ends(0);
+    let serve = at(&db, &["serve", "--listen", "127.0.0.1:0"]).variable("VITRINA_ADMIN_TOKEN", first);
+    assert!(serve.refuses(5).contains("vitrina token admin --replace"));
+    let audited: String = db.value("select string_agg(action, ',' order by id) from etl.etl_audit").await;
+    assert_eq!(audited, "token.create,token.replace");
+}
+
+#[tokio::test]
+async fn the_right_to_see_rows_is_given_and_taken_by_token() {
+    let db = place().await;
+    for arguments in [
+        &["viewer"][..],
+        &["viewer", "--rows"],
+        &["operator"],
+        &["operator", "--no-rows"],
+        &["admin"],
+    ] {
+        let name = arguments.join("");
+        let all = [&["token", "create", &name, "--role"], arguments].concat();
+        at(&db, &all).ends(0);
+    }
+    assert!(at(&db, &["token", "create", "x", "--role", "admin", "--no-rows"]).refuses(2).contains("an admin sees rows"));
+    let listed: Value = serde_json::from_str(&at(&db, &["token", "list", "-o", "json"]).ends(0)).unwrap();
+    let seen: Vec<_> = listed.as_array().unwrap().iter().map(|token| token["sees_rows"].as_bool().unwrap()).collect();
+    assert_eq!(seen, [true, true, false, false, true], "admin, operator, operator--no-rows, viewer, viewer--rows: {listed}");
+}
