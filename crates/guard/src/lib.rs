@@ -35,7 +35,7 @@ pub use describe::{DescribeError, DescribedColumn, columns, describe};
 pub use driving::{ChangeTable, TableColumn, change_table, driving_table, named_table};
 pub use estimate::{From, estimate};
 pub use finding::Finding;
-pub use grants::{Grant, ReaderLogin, quoted, reader_grants};
+pub use grants::{FromPublic, Grant, ReaderLogin, literal, quoted, reader_grants, reader_settings};
 pub use key_values::{Misfit, misfit};
 pub use keyed::check_keyed;
 pub use marked::marked;

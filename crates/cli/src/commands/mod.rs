@@ -95,7 +95,7 @@ pub(crate) async fn dispatch(arguments: Arguments) -> Result<Exit> {
         Command::Targets(args) => targets::run(&args, &context).await,
         Command::Audit(args) => audit::run(&args, &context).await,
         Command::Token(args) => token::run(&args, &context).await,
-        Command::Roles(args) => Ok(roles::run(&args, &context)),
+        Command::Roles(args) => roles::run(&args, &context),
         Command::Config(args) => config::run(&args, &context),
         Command::Completions(args) => Ok(completions::run(&args)),
     }

@@ -98,7 +98,13 @@ pub(super) const FILE_VARIABLE: &str = "VITRINA_CONFIG";
 
 /// Variables with our prefix that are no settings.
 pub(super) fn is_other_variable(variable: &str) -> bool {
-    let others = [FILE_VARIABLE, "VITRINA_PG_BINDIR", "VITRINA_ROLE_PASSWORD", "VITRINA_READER_PASSWORD"];
+    let others = [
+        FILE_VARIABLE,
+        "VITRINA_PG_BINDIR",
+        "VITRINA_ROLE_PASSWORD",
+        "VITRINA_READER_PASSWORD",
+        "VITRINA_CHANGELOG_URL",
+    ];
     others.contains(&variable) || variable.starts_with("VITRINA_TEST_")
 }
 

@@ -165,9 +165,13 @@ pub(super) fn target_pattern(text: &str) -> Result<String, Complaint> {
 }
 
 pub(super) fn schema(text: &str) -> Result<String, Complaint> {
-    match is_identifier(text) {
+    const MAX_BYTES: usize = 63;
+    match (1..=MAX_BYTES).contains(&text.len()) && !text.chars().any(char::is_control) {
         true => Ok(text.to_owned()),
-        false => Err(Complaint::new("is no list of schemas", "write names such as content")),
+        false => Err(Complaint::new(
+            "is no list of schemas",
+            "write names such as content, as they are: without quotes",
+        )),
     }
 }
 

@@ -20,6 +20,7 @@ mod meta_store;
 mod newcomer;
 mod outputs;
 mod outputs_of_services;
+mod own_database;
 mod plain;
 mod pooled;
 mod python;

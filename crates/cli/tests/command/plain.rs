@@ -47,6 +47,11 @@ fn the_version_is_that_of_the_package() {
 #[case(&["roles", "--schemas", ""])]
 #[case(&["roles", "--schemas", "content,auth"])]
 #[case(&["roles", "--schemas", "etl"])]
+#[case(&["roles"])]
+#[case(&["roles", "--schemas", "a", "--marts", "etl"])]
+#[case(&["roles", "--schemas", "a", "--marts", "My Marts"])]
+#[case(&["roles", "--schemas", "a", "--marts", "a"])]
+#[case(&["roles", "--schemas", "a", "--login", "one", "--reader", "one"])]
 fn wrong_usage_ends_with_2(#[case] arguments: &[&str]) {
     vitrina(arguments).ends(2);
 }
@@ -92,20 +97,27 @@ fn the_reference_lists_every_setting() {
 fn roles_prints_sql_for_the_named_schemas_without_a_password() {
     let sql = vitrina(&["roles", "--database", "Films", "--schemas", "a,b", "--marts", "m"]).ends(0);
     for statement in [
+        "\\set ON_ERROR_STOP on\nbegin;\n",
+        "if current_database() <> e'Films' then",
         "alter role vitrina with login password :'vitrina_password';",
         "alter role vitrina_reader with login password :'vitrina_reader_password';",
         "alter role vitrina_reader set default_transaction_read_only = on;",
-        "revoke temporary on database \"Films\" from public;",
+        "alter role vitrina_reader connection limit 50;",
         "alter role vitrina_reader set search_path = pg_catalog;",
         "execute format('grant select on %s to %I', found.name, e'vitrina_reader');",
         "relnamespace = e'a'::regnamespace",
         "s.nspname not in (e'a', e'b')",
-        "alter default privileges in schema b grant select on tables to vitrina_reader;",
-        "grant select, insert, update, delete on all tables in schema m to vitrina;",
+        "if to_regnamespace(e'm') is null then create schema m; end if;",
+        "grant usage, create on schema m to vitrina;",
         "grant execute on all functions in schema etl to vitrina;",
     ] {
         assert!(sql.contains(statement), "{statement} is not in\n{sql}");
     }
+    assert!(sql.ends_with("commit;\n") && !sql.contains("from public"), "{sql}");
+    let public = vitrina(&["roles", "--schemas", "a", "--revoke-public"]).ends(0);
+    assert!(
+        public.contains("execute format('revoke temporary on database %I from public', current_database());")
+    );
     for line in sql.lines().filter(|line| line.contains("vitrina_reader")) {
         assert!(!line.contains("etl") && !line.contains("auth"), "{line}");
     }

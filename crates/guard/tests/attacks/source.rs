@@ -2,7 +2,7 @@
 
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
-use vitrina_guard::{ReaderLogin, reader_grants};
+use vitrina_guard::{FromPublic, ReaderLogin, reader_grants, reader_settings};
 use vitrina_testbed::Database;
 
 /// Stands in every row that nobody may see.
@@ -65,15 +65,15 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) async fn fresh() -> Self {
-        Self::with(false).await
+        Self::with(FromPublic::Nothing).await
     }
 
     /// Where PUBLIC has lost its dangerous functions.
     pub(crate) async fn strict() -> Self {
-        Self::with(true).await
+        Self::with(FromPublic::Functions).await
     }
 
-    async fn with(strict: bool) -> Self {
+    async fn with(from_public: FromPublic) -> Self {
         let database = Database::fresh().await;
         database.execute(OBJECTS).await;
         for extension in EXTENSIONS {
@@ -89,9 +89,9 @@ impl Source {
             database.execute(&format!("create role \"{role}\" login password 'x'")).await;
         }
         let schemas = schemas();
-        let login = ReaderLogin { role: &reader, database: database.name(), schemas: &schemas, strict };
+        let login = ReaderLogin { role: &reader, schemas: &schemas, from_public };
         for _twice in 0..2 {
-            for grant in reader_grants(&login) {
+            for grant in reader_settings(&reader, 50).into_iter().chain(reader_grants(&login)) {
                 database.execute(&grant.sql).await;
             }
         }

@@ -13,12 +13,13 @@ use sqlx::{Connection, PgConnection};
 use url::Url;
 use uuid::Uuid;
 use vitrina_cluster::{Cluster, Options};
+use vitrina_guard::FromPublic;
 
 use super::search;
 use crate::config::{Config, Flag, Inputs, Settings};
 use crate::exit::Exit;
 use crate::output;
-use crate::roles::{Grants, LOGIN, Passwords, READER};
+use crate::roles::{Grants, LOGIN, Part, Passwords, READER, READER_CONNECTIONS};
 
 /// The database, and the superuser who owns it.
 const CINEMA: &str = "cinema";
@@ -175,7 +176,7 @@ impl Stand {
     pub(super) async fn create_logins(&self) -> Result<()> {
         let mut connection = PgConnection::connect(self.admin_url()).await?;
         let passwords = Passwords::given(&self.variables[LOGIN_PASSWORD], &self.variables[READER_PASSWORD]);
-        grants(CINEMA).apply(&mut connection, &passwords).await?;
+        grants().apply(&mut connection, &passwords).await?;
         Ok(connection.close().await?)
     }
 
@@ -197,9 +198,18 @@ impl Stand {
 }
 
 /// What the cinema's pipelines read and write.
-pub(super) fn grants(database: &str) -> Grants {
+pub(super) fn grants() -> Grants {
     let [content, ugc, marts] = ["content", "ugc", "analytics"].map(str::to_owned);
-    Grants { database: database.to_owned(), schemas: vec![content, ugc], marts, strict: false }
+    Grants {
+        database: None,
+        schemas: vec![content, ugc],
+        marts,
+        login: LOGIN.to_owned(),
+        reader: READER.to_owned(),
+        reader_connections: READER_CONNECTIONS,
+        from_public: FromPublic::Tables,
+        part: Part::All,
+    }
 }
 
 async fn create_database(cluster: &Cluster) -> Result<()> {

@@ -23,8 +23,7 @@ pub(super) async fn migrate(context: &Context) -> Result<Exit> {
 pub(super) async fn roles(context: &Context) -> Result<Exit> {
     let passwords = Passwords::given(&password(LOGIN_PASSWORD)?, &password(READER_PASSWORD)?);
     let mut connection = open_migrated(&context.database_url()?).await?;
-    let database: String = sqlx::query_scalar("select current_database()").fetch_one(&mut connection).await?;
-    stand::grants(&database).apply(&mut connection, &passwords).await?;
+    stand::grants().apply(&mut connection, &passwords).await?;
     connection.close().await?;
     output::say("the logins vitrina and vitrina_reader are there");
     Ok(Exit::Done)

@@ -18,6 +18,8 @@ pub(super) struct Table {
     pub(super) guarded: bool,
     /// Others inherit from it: its key says nothing of their rows.
     pub(super) has_children: bool,
+    /// Rows that were deleted since the server's statistics began.
+    pub(super) deleted: i64,
     pub(super) columns: Vec<Column>,
     /// Unique over all rows; the primary key first, then those of fewer columns.
     pub(super) keys: Vec<Key>,
@@ -82,6 +84,7 @@ pub(super) async fn tables(session: &mut PgConnection) -> Result<Vec<Table>> {
         readable: relation.readable,
         guarded: relation.guarded,
         has_children: relation.has_children,
+        deleted: relation.deleted,
     };
     Ok(relations.into_iter().map(table).collect())
 }
@@ -96,6 +99,7 @@ struct Relation {
     readable: bool,
     guarded: bool,
     has_children: bool,
+    deleted: i64,
 }
 
 async fn relations(session: &mut PgConnection) -> sqlx::Result<Vec<Relation>> {
@@ -103,7 +107,9 @@ async fn relations(session: &mut PgConnection) -> sqlx::Result<Vec<Relation>> {
                       format('%I.%I', n.nspname, c.relname) as quoted, c.relkind::text as kind,
                       has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select') as readable,
                       c.relkind in ('r', 'p') and row_security_active(c.oid) as guarded,
-                      c.relkind = 'r' and exists (select from pg_inherits i where i.inhparent = c.oid) as has_children
+                      c.relkind = 'r' and exists (select from pg_inherits i where i.inhparent = c.oid) as has_children,
+                      (select coalesce(sum(pg_stat_get_tuples_deleted(part)), 0)::bigint
+                         from (select c.oid union select relid from pg_partition_tree(c.oid)) parts(part)) as deleted
                  from pg_class c join pg_namespace n on n.oid = c.relnamespace
                 where c.relkind in ('r', 'p', 'v', 'm', 'f') and not c.relispartition and c.relpersistence <> 't'
                   and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'

@@ -36,10 +36,10 @@ Examples:
 
 Passwords are not written: files refer to variables, which the environment or a .env beside vitrina.toml sets.";
 
-/// The schema of the marts.
+/// The schema of the marts, unless another is named.
 const MARTS: &str = "analytics";
 /// Vitrina's own, and that of accounts, which no pipeline reads.
-const CLOSED: [&str; 3] = ["etl", "vitrina", "auth"];
+const CLOSED: [&str; 4] = ["etl", "vitrina", "vitrina_log", "auth"];
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
@@ -61,6 +61,9 @@ pub(crate) struct Args {
     /// Only these tables, with or without their schema
     #[arg(long, value_name = "TABLE", value_delimiter = ',')]
     tables: Vec<String>,
+    /// Schema of the marts
+    #[arg(long, value_name = "SCHEMA", default_value = MARTS, value_parser = super::roles::marts_schema)]
+    marts: String,
 }
 
 /// A table with a pipeline.
@@ -85,7 +88,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
         return Err(write::taken_already(&configuration));
     }
     let ends = Ends::read(&args.from, &args.to, &args.dir)?;
-    let (source, taken) = look(&ends).await?;
+    let (source, taken) = look(&ends, &args.marts).await?;
     let (tables, closed) = wanted(source, args)?;
     let (plan, mut left_out) = propose(tables, taken, &ends, args);
     left_out.extend(closed);
@@ -99,18 +102,18 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
 }
 
 /// The tables of the source, and the names that are taken at the target.
-async fn look(ends: &Ends) -> Result<(Vec<Table>, Names)> {
+async fn look(ends: &Ends, marts: &str) -> Result<(Vec<Table>, Names)> {
     let mut source = open(ends.from.expose_secret(), "--from").await?;
     let mut tables = introspect::tables(&mut source).await?;
     let mut taken = BTreeSet::new();
     if !ends.is_search() {
         let mut target = open(ends.to.expose_secret(), "--to").await?;
-        let marts = "select c.relname::text from pg_class c where c.relnamespace = to_regnamespace($1)";
-        let marts: Vec<String> = sqlx::query_scalar(marts).bind(MARTS).fetch_all(&mut target).await?;
-        taken.extend(marts);
+        let there = "select c.relname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1";
+        let there: Vec<String> = sqlx::query_scalar(there).bind(marts).fetch_all(&mut target).await?;
+        taken.extend(there);
         if which(&mut source).await? == which(&mut target).await? {
             // What pipelines have written is not read by others.
-            tables.retain(|table| table.schema != MARTS);
+            tables.retain(|table| table.schema != marts);
         }
         target.close().await?;
     }
@@ -167,11 +170,11 @@ fn wanted(all: Vec<Table>, args: &Args) -> Result<(Vec<Table>, Vec<LeftOut>)> {
 }
 
 fn closed_schema(schema: &str) -> Option<String> {
-    let plain = schema.starts_with(|c: char| c.is_ascii_lowercase())
-        && schema.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     match schema {
         schema if CLOSED.contains(&schema) => Some(format!("pipelines do not read schema {schema}")),
-        _ if !plain => Some("allowed_schemas takes plain names of small letters only".to_owned()),
+        schema if schema.chars().any(char::is_control) => {
+            Some("allowed_schemas takes no names with control characters".to_owned())
+        }
         _ => None,
     }
 }
@@ -197,7 +200,8 @@ fn propose(mut tables: Vec<Table>, mut names: Names, ends: &Ends, args: &Args) -
                     proposal.reasons.extend(propose::followed(&table, &proposal.key, &all));
                 }
                 let name = names.take(&table);
-                let target = if ends.is_search() { format!("es:{name}") } else { format!("{MARTS}.{name}") };
+                let target =
+                    if ends.is_search() { format!("es:{name}") } else { format!("{}.{name}", args.marts) };
                 chosen.push(Chosen { name, target, table: table.spoken(), proposal });
                 schemas.insert(table.schema);
             }
@@ -212,6 +216,7 @@ fn propose(mut tables: Vec<Table>, mut names: Names, ends: &Ends, args: &Args) -
         to: address(&args.to, if ends.is_search() { "search" } else { "marts" }),
         connection,
         is_search: ends.is_search(),
+        marts: args.marts.clone(),
         schemas: schemas.into_iter().collect(),
         chosen,
     };

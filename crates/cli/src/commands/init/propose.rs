@@ -1,28 +1,72 @@
 //! What a pipeline of a table would look like: by which key, by which cursor, without which rows; or why there is none.
 
 use super::introspect::{Column, Key, Table};
+use crate::output::shell_word;
 
-/// Columns that every change of a row moves, by the names people give them; the more usual ones first.
-const CHANGE_STAMPS: [&str; 14] = [
-    "updated_at",
-    "modified_at",
+/// Columns that every change of a row moves, by the names people, Rails, Django, Hibernate, Spring, Odoo and others give them, without
+/// case and `_`; the more usual ones first.
+const CHANGE_STAMPS: [&str; 50] = [
+    "updatedat",
+    "modifiedat",
     "modified",
     "updated",
-    "last_modified",
-    "last_updated",
-    "changed_at",
-    "last_modified_at",
-    "last_updated_at",
-    "updated_on",
-    "modified_on",
-    "date_modified",
-    "date_updated",
+    "lastmodified",
+    "lastupdated",
+    "lastupdate",
+    "changedat",
+    "lastmodifiedat",
+    "lastupdatedat",
+    "lastchangedat",
+    "updatedon",
+    "modifiedon",
+    "changedon",
+    "lastmodifiedon",
+    "lastupdatedon",
+    "datemodified",
+    "dateupdated",
+    "datechanged",
+    "datelastmodified",
+    "datelastupdated",
+    "modifieddate",
+    "updateddate",
+    "changeddate",
+    "updatedate",
+    "modificationdate",
+    "modificationtime",
+    "lastmodifieddate",
+    "lastupdateddate",
+    "lastupdatedate",
+    "lastmodifiedtime",
+    "lastupdatedtime",
+    "updatetime",
+    "updatedtime",
+    "modifiedtime",
+    "modifytime",
+    "updatetimestamp",
+    "updatedtimestamp",
+    "modifiedtimestamp",
+    "updatets",
+    "updatedts",
+    "modifiedts",
+    "lastmodifieddatetime",
+    "lastchanged",
+    "lastchange",
+    "writedate",
+    "gmtmodified",
+    "systemmodstamp",
+    "mtime",
     "changed",
 ];
 const STAMP_TYPES: [&str; 2] = ["timestamp with time zone", "timestamp without time zone"];
 /// Columns that are filled when a row is deleted in name only.
-const DELETION_STAMPS: [&str; 4] = ["deleted_at", "removed_at", "deleted_on", "date_deleted"];
-const DELETION_FLAGS: [&str; 3] = ["is_deleted", "deleted", "is_removed"];
+const DELETION_STAMPS: [&str; 7] =
+    ["deletedat", "removedat", "deletedon", "datedeleted", "deleteddate", "discardedat", "deleted"];
+const DELETION_FLAGS: [&str; 3] = ["isdeleted", "deleted", "isremoved"];
+
+/// Names that differ in case and `_` alone are one: `updatedAt` and `updated_at`.
+fn folded(name: &str) -> String {
+    name.chars().filter(|c| c.is_ascii_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect()
+}
 
 /// A pipeline of one table, before it has a name.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,8 +93,13 @@ pub(super) fn followed(table: &Table, key: &[String], all: &[Table]) -> Vec<Stri
         let stamp = obstacle(other).is_none().then(|| stamp(other)).flatten()?;
         let reference = other.refers.iter().find(|to| to.table == table.spoken() && to.key == key)?;
         let columns = reference.columns.join(", ");
-        let watch =
-            format!("{{ table: {}, key: [{columns}], incremental_key: {} }}", other.spoken(), stamp.name);
+        let written: Vec<String> = reference.columns.iter().map(|name| scalar(name)).collect();
+        let watch = format!(
+            "{{ table: {}, key: [{}], incremental_key: {} }}",
+            scalar(&other.quoted),
+            written.join(", "),
+            scalar(&stamp.name)
+        );
         Some(format!(
             "{} refers to it by ({columns}): a query that joins it has `watch: [{watch}]`",
             other.spoken()
@@ -69,11 +118,45 @@ pub(super) fn pipeline(table: &Table) -> Result<Proposal, String> {
     };
     let mut reasons = vec![why_key, why_cursor];
     let deleted = deletion(table);
+    reasons.push(deletes(table, &key, cursor.is_some(), deleted.is_some()));
     reasons.extend(deleted.as_ref().map(|(column, _)| {
         format!("rows whose {column} is set are left out of the target, and deleted from it")
     }));
     let query = query(table, deleted.map(|(_, condition)| condition));
     Ok(Proposal { query, key, cursor, reasons })
+}
+
+/// What becomes of rows that the source deletes, and how the change log would follow them.
+fn deletes(table: &Table, key: &[String], by_cursor: bool, in_name_only: bool) -> String {
+    let install = format!(
+        "`vitrina changelog install {} --key {}`, applied by its owner, and `capture: changelog`",
+        shell_word(&table.quoted),
+        shell_word(&key.join(","))
+    );
+    let is_logged = matches!(table.kind.as_str(), "r" | "p");
+    match (by_cursor, table.deleted) {
+        (false, _) if is_logged => format!(
+            "deleted rows leave the target with the next run; {install} with `mode: incremental` would read changes alone"
+        ),
+        (false, _) => "deleted rows leave the target with the next run".to_owned(),
+        (true, 0) if in_name_only => "deletes: none is known but those that a column tells".to_owned(),
+        (true, 0) => format!(
+            "deletes: none is known; should rows be deleted, {install} follows that, or `full_schedule: 0 3 * * *` finds it every night"
+        ),
+        (true, deleted) => format!(
+            "deletes: {deleted} rows were deleted so far, and a cursor does not see that: {install} follows them, \
+             or `full_schedule: 0 3 * * *` finds them every night"
+        ),
+    }
+}
+
+/// A name as a line of YAML writes it.
+fn scalar(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+    match name.chars().all(is_plain) {
+        true => name.to_owned(),
+        false => format!("'{}'", name.replace('\'', "''")),
+    }
 }
 
 fn obstacle(table: &Table) -> Option<String> {
@@ -112,7 +195,10 @@ fn cursor(table: &Table, key: &[String]) -> Result<(Cursor, String), String> {
     let Some(stamp) = stamp(table) else {
         let nullable = stamps(table).next();
         return Err(match nullable {
-            Some(column) => format!("{} tells when a row has changed, but may be null", column.name),
+            Some(column) => format!(
+                "{} tells when a row has changed, but may be null; after `alter table {} alter column {} set not null` it can be the cursor",
+                column.name, table.quoted, column.quoted
+            ),
             None => {
                 "no column with a usual name, such as updated_at, tells when a row has changed".to_owned()
             }
@@ -132,7 +218,7 @@ fn cursor(table: &Table, key: &[String]) -> Result<(Cursor, String), String> {
             )
         }
     };
-    let why = format!("cursor {}, {indexed}; deleted rows are not seen by it", stamp.name);
+    let why = format!("cursor {}, which every change of a row must move, {indexed}", stamp.name);
     Ok((Cursor { column: stamp.name.clone(), id }, why))
 }
 
@@ -151,7 +237,8 @@ fn stamps(table: &Table) -> impl Iterator<Item = &Column> {
 }
 
 fn place(column: &Column) -> Option<usize> {
-    CHANGE_STAMPS.iter().position(|known| column.name.eq_ignore_ascii_case(known))
+    let name = folded(&column.name);
+    CHANGE_STAMPS.iter().position(|known| name == *known)
 }
 
 /// The key where it is one column, else another column that is unique and never null.
@@ -165,8 +252,7 @@ fn id(table: &Table, key: &[String]) -> Option<String> {
 
 /// The column that marks deleted rows, and the condition of those that are not.
 fn deletion(table: &Table) -> Option<(String, String)> {
-    let named =
-        |column: &Column, names: &[&str]| names.iter().any(|name| column.name.eq_ignore_ascii_case(name));
+    let named = |column: &Column, names: &[&str]| names.contains(&folded(&column.name).as_str());
     let condition = |column: &Column| {
         let Column { quoted, type_name, not_null, .. } = column;
         match type_name.as_str() {
@@ -244,6 +330,53 @@ mod tests {
     }
 
     #[test]
+    fn cursors_are_found_by_the_names_that_people_and_frameworks_give_them() {
+        for name in [
+            "last_update",
+            "updatedAt",
+            "UpdatedAt",
+            "modified_at",
+            "changed_on",
+            "updated_on",
+            "lastModifiedDate",
+            "LAST_UPDATED",
+            "update_time",
+            "write_date",
+            "date_modified",
+            "gmt_modified",
+            "last_modified_date",
+            "modificationTime",
+        ] {
+            let stamp = (name, "timestamp without time zone", true);
+            let cursor = pipeline(&table(&[ID, stamp], &[&["id"]])).expect("a pipeline").cursor;
+            assert_eq!(cursor.map(|cursor| cursor.column).as_deref(), Some(name));
+        }
+        for name in ["created_at", "published_on", "price_updated_at", "last_login"] {
+            let stamp = (name, "timestamp with time zone", true);
+            assert_eq!(
+                pipeline(&table(&[ID, stamp], &[&["id"]])).expect("a pipeline").cursor,
+                None,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn where_rows_were_deleted_the_change_log_is_proposed() {
+        let quoted = "\"Web Shop\".\"Order\"".to_owned();
+        let log = "`vitrina changelog install '\"Web Shop\".\"Order\"' --key id`, applied by its owner, and `capture: changelog`";
+        for (columns, deleted, told) in [
+            (vec![ID, MODIFIED], 7, "7 rows were deleted so far, and a cursor does not see that"),
+            (vec![ID, MODIFIED], 0, "deletes: none is known; should rows be deleted"),
+            (vec![ID], 7, "deleted rows leave the target with the next run"),
+        ] {
+            let table = Table { deleted, quoted: quoted.clone(), ..table(&columns, &[&["id"]]) };
+            let reason = &pipeline(&table).expect("a pipeline").reasons[2];
+            assert!(reason.contains(told) && reason.contains(log), "{reason}");
+        }
+    }
+
+    #[test]
     fn of_several_stamps_the_indexed_one_is_taken() {
         let stamp = ("last_updated", "timestamp without time zone", true);
         let mut table = table(&[ID, MODIFIED, stamp], &[&["id"]]);
@@ -283,7 +416,7 @@ mod tests {
         ] {
             let proposal = pipeline(&table(&[ID, column], &[&["id"]])).expect("a pipeline");
             assert!(proposal.query.ends_with(condition), "{proposal:?}");
-            assert_eq!(proposal.reasons.len(), 3);
+            assert_eq!(proposal.reasons.len(), 4);
         }
     }
 

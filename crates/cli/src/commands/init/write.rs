@@ -26,6 +26,8 @@ pub(super) struct Plan {
     pub(super) from: Address,
     pub(super) to: Address,
     pub(super) is_search: bool,
+    /// The schema of the marts.
+    pub(super) marts: String,
     pub(super) schemas: Vec<String>,
     pub(super) chosen: Vec<Chosen>,
 }
@@ -73,16 +75,32 @@ impl Plan {
                 text(&self.to.written)
             ),
             false => format!(
-                "# The meta-store, in schema etl; the marts are in the same database.\ndatabase_url = {}\n",
-                text(&self.to.written)
+                "# The meta-store, in schema etl; the marts are in the same database, in schema {}.\ndatabase_url = {}\n{}",
+                self.marts,
+                text(&self.to.written),
+                self.allowed_targets()
             ),
         };
         format!(
             "# Proposed by `vitrina init`; `vitrina config reference` lists all that can be set.\n\n{target}\n\
+             # Read by pipelines, and nothing is written to it. Schemas are named as they are, without quotes.\n\
              [connections.{}]\nurl = {}\nallowed_schemas = {schemas}\n",
             self.connection,
             text(&self.from.written)
         )
+    }
+
+    /// Needed where marts are elsewhere than by default.
+    fn allowed_targets(&self) -> String {
+        let default = vitrina_core::AllowedTargets::default().0;
+        let marts = format!("{}.*", self.marts);
+        match default.contains(&marts) {
+            true => String::new(),
+            false => {
+                let targets = Toml::from(vec![marts, "es:*".to_owned()]);
+                format!("# What pipelines may write.\nallowed_targets = {targets}\n")
+            }
+        }
     }
 
     fn pipeline(&self, chosen: &Chosen) -> String {

@@ -4,6 +4,7 @@ use tokio_postgres::Client;
 use vitrina_core::{Error, Result};
 
 use super::owner::{DROP_OUTDATED, OUTDATED_SCHEMA, REQUIRE_OWNER};
+use super::rights::denied;
 use super::{Logged, SCHEMA};
 use crate::connection::{Connection, End, Session};
 use crate::sql::{identifier, literal};
@@ -95,6 +96,7 @@ impl Desk {
             statements.push(OBJECTS.trim_end().to_owned());
         }
         if !self.may_read(reader).await? {
+            self.require_role(reader).await?;
             statements.push(grants(reader));
         }
         let members = self.members(logged).await?;
@@ -158,7 +160,7 @@ impl Desk {
                         tries += 1;
                         tokio::time::sleep(std::time::Duration::from_millis(200 * u64::from(tries))).await;
                     }
-                    done => break done.map_err(|error| self.session.explain(error))?,
+                    done => break done.map_err(|error| self.explain(error))?,
                 }
             }
         }
@@ -169,6 +171,7 @@ impl Desk {
         if !self.has_objects().await? {
             return Ok(Vec::new());
         }
+        self.require_readable().await?;
         let sql = format!(
             "select s.source, coalesce(c.complete, false),
                     (select count(*) from (select from vitrina_log.change_log l where l.source = s.source limit 1000000) counted)
@@ -188,6 +191,7 @@ impl Desk {
         if !self.has_objects().await? {
             return Ok(Vec::new());
         }
+        self.require_readable().await?;
         let sql = "select pipeline::text, extract(epoch from clock_timestamp() - updated_at)::bigint, dropped
                      from vitrina_log.change_consumers order by updated_at";
         let consumer = |row: &tokio_postgres::Row| Consumer {
@@ -203,7 +207,11 @@ impl Desk {
     }
 
     pub(super) async fn query(&self, sql: &str) -> Result<Vec<tokio_postgres::Row>> {
-        self.client().query(sql, &[]).await.map_err(|error| self.session.explain(error))
+        self.client().query(sql, &[]).await.map_err(|error| self.explain(error))
+    }
+
+    fn explain(&self, error: tokio_postgres::Error) -> Error {
+        denied(&error).unwrap_or_else(|| self.session.explain(error))
     }
 
     pub(super) async fn truth(&self, sql: &str) -> Result<bool> {
@@ -215,24 +223,12 @@ impl Desk {
     }
 
     /// A log of an older release lacks what came later: it is read as it is, and completed by the next installation.
-    async fn has_all_objects(&self) -> Result<bool> {
+    pub(super) async fn has_all_objects(&self) -> Result<bool> {
         Ok(self.has_objects().await? && self.has_function("forget_changes").await?)
     }
 
     async fn has_function(&self, name: &str) -> Result<bool> {
         self.truth(&format!("select exists ({})", function_oid(SCHEMA, name))).await
-    }
-
-    async fn may_read(&self, reader: &str) -> Result<bool> {
-        let role = literal(reader);
-        let sql = format!(
-            "select exists (select from pg_roles where rolname = {role}) and to_regclass('vitrina_log.change_log') is not null
-                and has_schema_privilege({role}, 'vitrina_log', 'usage') and has_table_privilege({role}, 'vitrina_log.change_log', 'select')
-                and has_function_privilege({role}, 'vitrina_log.consume_changes(uuid, uuid, text, interval)', 'execute')
-                and has_function_privilege({role}, 'vitrina_log.forget_changes(uuid, uuid)', 'execute')"
-        );
-        // What is not there yet cannot be asked about.
-        if self.has_all_objects().await? { self.truth(&sql).await } else { Ok(false) }
     }
 
     /// The table and everything that inherits from it, the table first.
@@ -285,6 +281,7 @@ impl Desk {
         if !self.has_objects().await? {
             return Ok(false);
         }
+        self.require_readable().await?;
         let source = literal(&logged.source());
         let known = format!(
             "select exists (select from {SCHEMA}.change_sources where source = {source} and relation = {table})"
@@ -306,7 +303,7 @@ fn is_lock_timeout(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|state| matches!(state.code(), "55P03" | "40P01"))
 }
 
-fn grants(reader: &str) -> String {
+pub(super) fn grants(reader: &str) -> String {
     let role = identifier(reader);
     format!(
         "grant usage on schema vitrina_log to {role};

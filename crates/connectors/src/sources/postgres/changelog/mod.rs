@@ -8,6 +8,7 @@ mod checkpoint;
 mod forget;
 mod install;
 mod owner;
+mod rights;
 mod window;
 
 use async_trait::async_trait;

@@ -1,5 +1,7 @@
 //! `vitrina doctor`: everything that must hold before pipelines can run, each with what to do about it.
 
+mod rights;
+
 use std::time::Duration;
 
 use anyhow::Result;
@@ -89,6 +91,11 @@ async fn meta_store(settings: &Settings, report: &mut Report) -> Option<Store> {
         }
     };
     report.add(Verdict::Ok, "meta-store", "it can be reached");
+    if let Some(url) = &settings.database_url
+        && let Ok(mut session) = open(url.expose_secret(), "marts").await
+    {
+        rights::of_meta_store(&mut session, report).await;
+    }
     if !check_schema(&store, report).await {
         store.close().await;
         return None;
@@ -186,6 +193,8 @@ async fn check_source(name: &str, source: &SourceConnection, report: &mut Report
         }
         Err(error) => report.fail(&check, &exit::told(&error)),
     }
+    rights::of_source(name, &source.allowed_schemas, &mut session, report).await;
+    rights::connection_limit(name, &mut session, report).await;
     let closed = ["auth".to_owned(), "etl".to_owned()];
     match tables(&mut session, &closed, "select").await {
         Ok(None) => report.add(Verdict::Ok, &check, "its login cannot read auth and etl"),
@@ -209,6 +218,9 @@ async fn check_log(connection: &vitrina_connectors::Connection, report: &mut Rep
             &format!("its change log, schema vitrina_log, is not its owner's alone: {fault}\nhint: revoke that right, or drop what belongs to another role, and run `vitrina changelog install` again"),
         ),
         Err(error) => report.fail(&check, &error.to_string()),
+    }
+    if let Ok(Some(grants)) = desk.lacking().await {
+        report.fail(&check, &format!("there is a change log, and its login may not read it\nhint: let the owner of schema vitrina_log execute: {grants}"));
     }
     if let Ok(true) = desk.is_outdated().await {
         report.fail(
@@ -260,6 +272,7 @@ async fn check_marts(settings: &Settings, store: &Store, report: &mut Report) {
         ),
         Err(error) => report.fail("marts", &exit::explain(&error)),
     }
+    rights::of_marts(&settings.allowed_targets, store, &mut session, report).await;
     match may_stage(&mut session).await {
         Ok(true) => report.add(Verdict::Ok, "marts", "loads can be staged in schema vitrina"),
         Ok(false) => report.fail(
