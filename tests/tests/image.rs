@@ -1,7 +1,9 @@
 //! What `deploy/Dockerfile.dockerignore` admits, against what the build of the image reads.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use cargo_metadata::{Metadata, MetadataCommand};
 
@@ -103,6 +105,95 @@ fn files_that_the_build_reads_besides_sources_are_admitted_to_the_image() {
     }
 }
 
+/// What the build scripts read, and whatever else a list of names would miss: the binary compiles in a folder that holds the
+/// context and nothing else. `check` runs build scripts and embeds files as a build does.
+#[test]
+fn the_binary_compiles_in_exactly_the_context_of_the_image() {
+    let target = workspace().target_directory.into_std_path_buf();
+    let context = target.join("image-context");
+    let admitted = lay_out(&context);
+    assert!(
+        admitted.contains(Path::new("python/src/vitrina/worker.py")),
+        "the SDK, which the binary carries"
+    );
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["check", "--offline", "--locked", "--quiet", "--package", "vitrina-cli", "--bin", "vitrina"]);
+    // Else a dependency that carries a toolchain file of its own would choose its compiler.
+    cargo.env("RUSTUP_TOOLCHAIN", toolchain());
+    cargo.env("CARGO_TARGET_DIR", target).env_remove("RUSTC_WORKSPACE_WRAPPER");
+    let checked = cargo.current_dir(&context).output().expect("cargo can be run");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+/// Makes a folder what Docker's context is, and leaves alone what is so already: cargo then compiles what has changed.
+fn lay_out(context: &Path) -> BTreeSet<PathBuf> {
+    let patterns = read("deploy/Dockerfile.dockerignore");
+    let admitted: BTreeSet<PathBuf> =
+        files(&root()).into_iter().filter(|path| is_admitted(path, &patterns)).collect();
+    for stale in files(context).iter().filter(|path| !admitted.contains(*path)) {
+        fs::remove_file(context.join(stale)).expect("a file of ours");
+    }
+    for path in &admitted {
+        let (from, to) = (root().join(path), context.join(path));
+        let bytes = fs::read(&from).expect("a readable file");
+        if fs::read(&to).is_ok_and(|there| there == bytes) {
+            continue;
+        }
+        fs::create_dir_all(to.parent().expect("a folder")).expect("a folder of ours");
+        fs::write(&to, bytes).expect("a file of ours");
+    }
+    admitted
+}
+
+/// Every file below a folder by its path from there, but for those that no pattern could admit and that are many.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(inner) = folders.pop() {
+        for entry in fs::read_dir(folder.join(&inner)).into_iter().flatten().flatten() {
+            let path = inner.join(entry.file_name());
+            let kind = entry.file_type().expect("a kind of file");
+            let is_left = [".git", "target", "node_modules"].iter().any(|name| path.ends_with(name));
+            match kind.is_dir() {
+                true if !is_left => folders.push(path),
+                false if kind.is_file() => found.push(path),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn what_the_dockerfile_copies_is_admitted_to_the_image() {
+    let dockerfile = read("deploy/Dockerfile");
+    let copies = dockerfile.lines().filter_map(|line| line.strip_prefix("COPY "));
+    let mut sources: Vec<&str> = Vec::new();
+    for copy in copies.filter(|copy| !copy.starts_with("--from")) {
+        let words: Vec<&str> = copy.split_whitespace().collect();
+        sources.extend(words.split_last().expect("a destination").1.iter().filter(|source| **source != "."));
+    }
+    assert!(sources.contains(&"ui/package.json"), "{sources:?}");
+    for source in sources {
+        assert_admitted(Path::new(source));
+    }
+}
+
+#[test]
+fn the_image_has_a_python_for_functions_and_the_stand_a_folder_for_its_sdk() {
+    let dockerfile = read("deploy/Dockerfile");
+    let last = dockerfile.rsplit("\nFROM ").next().expect("a stage");
+    assert!(
+        last.contains("apt-get install") && last.split_whitespace().any(|word| word == "python3"),
+        "{last}"
+    );
+    let mut compose: serde_norway::Value =
+        serde_norway::from_str(&read("deploy/compose.yaml")).expect("YAML");
+    compose.apply_merge().expect("anchors that are there");
+    let service = &compose["services"]["etl_runner"];
+    assert_eq!(service["tmpfs"][0], "/tmp", "{service:?}");
+}
+
 #[test]
 fn secrets_history_and_build_output_are_kept_out_of_the_image() {
     let patterns = read("deploy/Dockerfile.dockerignore");
@@ -113,18 +204,24 @@ fn secrets_history_and_build_output_are_kept_out_of_the_image() {
         "examples/cinema/target/debug/x",
         "ui/dist/index.html",
         "ui/node_modules/x",
+        "python/src/vitrina/__pycache__/worker.cpython-311.pyc",
     ] {
         assert!(!is_admitted(Path::new(path), &patterns), "{path}");
     }
 }
 
+fn toolchain() -> String {
+    let file = read("rust-toolchain.toml");
+    let channel = file.split("channel = \"").nth(1).and_then(|rest| rest.split('"').next());
+    channel.expect("a channel").to_owned()
+}
+
 /// rust-toolchain.toml stays outside, so nothing else would notice that the two have come apart.
 #[test]
 fn the_image_builds_with_the_toolchain_of_the_workspace() {
-    let toolchain = read("rust-toolchain.toml");
-    let channel = toolchain.split("channel = \"").nth(1).and_then(|rest| rest.split('"').next());
+    let channel = toolchain();
     let dockerfile = read("deploy/Dockerfile");
     let image = dockerfile.split("FROM rust:").nth(1).and_then(|rest| rest.split('-').next());
-    let (channel, image) = (channel.expect("a channel"), image.expect("an image of Rust"));
+    let image = image.expect("an image of Rust");
     assert!(channel == image || channel.starts_with(&format!("{image}.")), "{channel} here, {image} there");
 }
