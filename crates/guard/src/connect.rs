@@ -1,6 +1,7 @@
 //! Sessions at the databases that are read and written.
 
 use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
 use std::sync::LazyLock;
 
 use rustls::{ClientConfig, RootCertStore};
@@ -51,9 +52,15 @@ pub async fn connect(
         config.application_name(application_name);
     }
     let (client, mut driver) = enter(config).await.map_err(refused_options)?;
-    let told = tokio::select! {
-        told = client.simple_query(TOLD) => told?,
-        ended = &mut driver => return Err(lost(ended)),
+    let told = {
+        let mut asked = pin!(client.simple_query(TOLD));
+        tokio::select! {
+            told = &mut asked => told?,
+            ended = &mut driver => {
+                ended?;
+                asked.await?
+            }
+        }
     };
     let is_ours = told
         .iter()
@@ -77,11 +84,6 @@ fn refused_options(error: tokio_postgres::Error) -> Unconnected {
         true => Unconnected::Pooled,
         false => error.into(),
     }
-}
-
-/// The driver of a session ends before its client only where the line is cut.
-fn lost(ended: Result<(), tokio_postgres::Error>) -> Unconnected {
-    ended.err().map_or(Unconnected::Pooled, Unconnected::Failed)
 }
 
 /// `prefer` promises no more than a try: a certificate nobody knows falls back to no encryption.

@@ -54,7 +54,7 @@ impl Told {
             false => format!("{said}\n{}", self.traceback.trim_end()),
         };
         Error::fix("python.modules", said).hint(
-            "python.modules, python.path and python.interpreter tell where modules and what they need are",
+            "python.modules, python.path and python.interpreter tell where modules and what they need are; python.user, where it is set, has to be able to read them",
         )
     }
 }

@@ -199,7 +199,7 @@ fn nonblocking(end: impl Into<OwnedFd>) -> Result<OwnedFd> {
 fn unstarted(settings: &PythonSettings, error: &std::io::Error) -> Error {
     let message = format!("Python cannot be started as {}: {error}", settings.interpreter.display());
     Error::fix("python.interpreter", message)
-        .hint("python.interpreter names the program `python` of the environment that holds the functions")
+        .hint("python.interpreter names the program `python` of the environment that holds the functions; python.user, where it is set, has to be able to start it")
 }
 
 /// Of a process and those that its threads have started, however deep.

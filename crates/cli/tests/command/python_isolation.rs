@@ -186,6 +186,12 @@ async fn a_user_that_functions_cannot_run_as_is_refused_when_the_runner_starts()
     };
     let said = starts("no_such_user_here", None);
     assert!(said.contains("is no user here") && said.contains("\nhint: "), "{said}");
+    if Uid::effective().is_root() {
+        fs::set_permissions(place.path(), Permissions::from_mode(0o700)).unwrap();
+        let said = starts("nobody", None);
+        assert!(said.contains("python.user, where it is set, has to be able to read them"), "{said}");
+        fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+    }
     let said = starts("root", None);
     assert!(said.contains("python.user \"root\"") && said.contains("\nhint: "), "{said}");
     if Uid::effective().is_root() {
