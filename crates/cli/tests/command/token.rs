@@ -68,19 +68,24 @@ async fn the_admin_token_is_replaced_only_when_that_is_said_and_audited() {
 #[tokio::test]
 async fn the_right_to_see_rows_is_given_and_taken_by_token() {
     let db = place().await;
-    for arguments in [
-        &["viewer"][..],
-        &["viewer", "--rows"],
-        &["operator"],
-        &["operator", "--no-rows"],
-        &["admin"],
-    ] {
+    for arguments in
+        [&["viewer"][..], &["viewer", "--rows"], &["operator"], &["operator", "--no-rows"], &["admin"]]
+    {
         let name = arguments.join("");
         let all = [&["token", "create", &name, "--role"], arguments].concat();
         at(&db, &all).ends(0);
     }
-    assert!(at(&db, &["token", "create", "x", "--role", "admin", "--no-rows"]).refuses(2).contains("an admin sees rows"));
+    assert!(
+        at(&db, &["token", "create", "x", "--role", "admin", "--no-rows"])
+            .refuses(2)
+            .contains("an admin sees rows")
+    );
     let listed: Value = serde_json::from_str(&at(&db, &["token", "list", "-o", "json"]).ends(0)).unwrap();
-    let seen: Vec<_> = listed.as_array().unwrap().iter().map(|token| token["sees_rows"].as_bool().unwrap()).collect();
-    assert_eq!(seen, [true, true, false, false, true], "admin, operator, operator--no-rows, viewer, viewer--rows: {listed}");
+    let seen: Vec<_> =
+        listed.as_array().unwrap().iter().map(|token| token["sees_rows"].as_bool().unwrap()).collect();
+    assert_eq!(
+        seen,
+        [true, true, false, false, true],
+        "admin, operator, operator--no-rows, viewer, viewer--rows: {listed}"
+    );
 }
