@@ -39,6 +39,11 @@ const CINEMA: &str = "
     create view content.lengths as select length(card) from content.wallet;
     create domain content.checked as int check (content.danger(value) >= 0);
     create table content.checks (id content.checked);
+    create table content.check_lists (ids content.checked[]);
+    create type content.pair as (one content.checked, other int);
+    create table content.pairs (pair content.pair);
+    create type content.span as range (subtype = content.checked);
+    create table content.spans (span content.span, spans content.span_multirange, plain int4multirange);
     create table content.event (id int, at date) partition by range (at);
     create schema parts;
     create table parts.event_2024 partition of content.event for values from ('2024-01-01') to ('2025-01-01');
@@ -232,4 +237,61 @@ async fn a_refusal_of_the_planner_points_into_the_query() {
     let findings = refused(&client, "select 'жанр' as genre,\n  titel from content.film").await;
     let told = (findings[0].code, findings[0].line, findings[0].column);
     assert_eq!(told, ("sql.refused_by_source", 2, 3), "{findings:?}");
+}
+
+/// A literal beside a column takes the type of what the column holds, and a domain checks it while the query is parsed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_literal_that_takes_the_type_of_a_domain_calls_nothing_before_it_is_refused() {
+    let (database, client) = cinema().await;
+    database
+        .execute(
+            "create sequence content.calls; create or replace function content.danger(int) returns int language plpgsql
+               as 'begin return nextval(''content.calls''); end'",
+        )
+        .await;
+    for sql in [
+        "select array_position(ids, '1') from content.check_lists",
+        "select ids || '1' from content.check_lists",
+        "select span @> '1' from content.spans",
+        "select spans @> '1' from content.spans",
+        "select spans from content.spans where spans && '{[1,2)}'",
+        "select coalesce(pair, '(1,2)') from content.pairs",
+        "select '1'::content.checked",
+        "select '{[1,2)}'::content.span_multirange",
+        "select content.checked '1'",
+    ] {
+        let findings = refused(&client, sql).await;
+        assert_eq!(
+            findings.first().map(|finding| finding.code),
+            Some("sql.function_not_allowed"),
+            "{sql}: {findings:?}"
+        );
+    }
+    let called: bool = database.value("select is_called from content.calls").await;
+    assert!(!called);
+    assert_eq!(refused(&client, "select id from content.checks").await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_sorts_or_groups_by_a_type_calls_its_default_operator_class() {
+    let (database, client) = cinema().await;
+    database
+        .execute(
+            "create type content.label as (name text);
+             create function content.less(content.label, content.label) returns boolean language sql immutable as 'select true';
+             create function content.order(content.label, content.label) returns int language plpgsql as 'begin return 0; end';
+             create operator content.<<< (leftarg = content.label, rightarg = content.label, function = content.less);
+             create operator class content.by_label default for type content.label using btree as
+                operator 1 content.<<<, function 1 content.order(content.label, content.label);
+             create table content.labels (id int, label content.label)",
+        )
+        .await;
+    for sql in ["select id from content.labels order by label", "select distinct label from content.labels"] {
+        let findings = refused(&client, sql).await;
+        assert_eq!(
+            findings.first().map(|finding| finding.code),
+            Some("sql.function_not_allowed"),
+            "{sql}: {findings:?}"
+        );
+    }
 }

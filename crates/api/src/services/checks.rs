@@ -213,8 +213,9 @@ async fn described(
     sql: &str,
 ) -> Result<(Vec<DescribedColumn>, Vec<Check>), Refused> {
     let session = connection.read("validate").await.map_err(Refused::Away)?;
-    let columns = vitrina_guard::describe(&session.client, sql).await.map_err(refused)?;
+    // First of all: to describe a query its literals are read, and domains check what becomes theirs.
     plan(&session, sql, connection).await?;
+    let columns = vitrina_guard::describe(&session.client, sql).await.map_err(refused)?;
     let mut checks = missing_columns(pipeline, &columns);
     if let (Some(table), Mode::Incremental) = (pipeline.driving_table(), pipeline.mode) {
         let wanted = cursor(pipeline);

@@ -15,13 +15,19 @@ use crate::{Finding, functions};
 const LEADS_ON: &str = "
 select exists (select from unnest($1::text[], $2::text[]) w (schema, name) join pg_namespace s on s.nspname = w.schema
                  join pg_class c on c.relnamespace = s.oid and c.relname = w.name where c.relkind = 'v')
+    or exists (select from unnest($1::text[], $2::text[]) w (schema, name) join pg_namespace s on s.nspname = w.schema
+                 join pg_class c on c.relnamespace = s.oid and c.relname = w.name
+                 join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 join pg_type t on t.oid = a.atttypid
+                where t.oid >= 16384 and t.typtype <> 'e')
     or exists (select from pg_cast where castfunc >= 16384)";
 
 /// One row for each thing that the query reaches and that is not simply built in: which of the tables it is reached by,
 /// what it is, its name, the view or type that leads to it, and whether it may be.
 ///
 /// A cast is used if its target is named; if it is implicit; to json by functions that make documents of whatever they
-/// are given; and to text by Vitrina itself. Domains check what is cast to them.
+/// are given; and to text by Vitrina itself. Domains check what is cast to them, and what becomes a value of theirs inside
+/// of an array, a row or a range: a literal beside a column of such a type takes it without a cast (`spans @> 'x'`). Ranges
+/// make what they are given canonical. Whatever sorts, groups or joins calls the default operator class of its type.
 ///
 /// Functions of extensions may be reached by views and casts if they are immutable and run with the caller's rights:
 /// such are those of citext, hstore, pg_trgm or PostGIS. Those that run SQL from text or open connections (tablefunc,
@@ -49,18 +55,24 @@ with recursive named as (
   union
   select u.n, true, u.refobjid from used u where u.refclassid = 'pg_type'::regclass
   union
-  select r.n, $5, a.atttypid from reached r join pg_attribute a on a.attrelid = r.oid and a.attnum > 0 and not a.attisdropped
+  select r.n, $5 or y.typtype in ('c', 'r', 'm') or y.typelem <> 0, a.atttypid from reached r
+    join pg_attribute a on a.attrelid = r.oid and a.attnum > 0 and not a.attisdropped join pg_type y on y.oid = a.atttypid
   union
   select t.n, t.spoken, p.oid from types t, lateral (
     select typelem as oid from pg_type where oid = t.oid
     union all select typbasetype from pg_type where oid = t.oid
     union all select rngsubtype from pg_range where rngtypid = t.oid
+    union all select m.rngtypid from pg_range m where (to_jsonb(m) ->> 'rngmultitypid')::oid = t.oid
     union all select a.atttypid from pg_type c join pg_attribute a on a.attrelid = c.typrelid and a.attnum > 0 and not a.attisdropped
                where c.oid = t.oid) p
    where p.oid <> 0
 ), constrained as (
   select t.n, t.oid, d.refclassid, d.refobjid from types t join pg_constraint k on k.contypid = t.oid
     join pg_depend d on d.classid = 'pg_constraint'::regclass and d.objid = k.oid where t.spoken
+), classes as (
+  select t.n, t.oid, c.opcfamily, c.opcintype from types t join pg_opclass c
+    on c.opcintype = t.oid and c.opcdefault or c.oid = (select rngsubopc from pg_range where rngtypid = t.oid)
+   where t.oid >= 16384 and c.opcmethod in (select oid from pg_am where amname in ('btree', 'hash'))
 ), functions as (
   select n, 'view ' || via as via, refobjid as oid, null::oid as operator from used where refclassid = 'pg_proc'::regclass
   union select u.n, 'view ' || u.via, o.oprcode, o.oid from used u join pg_operator o on o.oid = u.refobjid
@@ -68,6 +80,13 @@ with recursive named as (
   union select n, 'type ' || oid::regtype::text, refobjid, null from constrained where refclassid = 'pg_proc'::regclass
   union select k.n, 'type ' || k.oid::regtype::text, o.oprcode, null from constrained k join pg_operator o on o.oid = k.refobjid
          where k.refclassid = 'pg_operator'::regclass
+  union select t.n, 'type ' || t.oid::regtype::text, r.rngcanonical::oid, null from types t join pg_range r on r.rngtypid = t.oid
+         where t.spoken
+  union select c.n, 'type ' || c.oid::regtype::text, a.amproc::oid, null from classes c
+          join pg_amproc a on a.amprocfamily = c.opcfamily and c.opcintype in (a.amproclefttype, a.amprocrighttype)
+  union select c.n, 'type ' || c.oid::regtype::text, o.oprcode::oid, null from classes c
+          join pg_amop a on a.amopfamily = c.opcfamily and c.opcintype in (a.amoplefttype, a.amoprighttype)
+          join pg_operator o on o.oid = a.amopopr
   union select 0, 'cast ' || c.castsource::regtype::text || ' to ' || c.casttarget::regtype::text, c.castfunc, null from pg_cast c
          where c.castfunc >= 16384
            and (c.castsource < 16384 or c.castsource in (select oid from types))

@@ -84,9 +84,10 @@ impl Reader {
         if order.takeover {
             session.end_older(order.lease.pipeline, order.lease.token).await?;
         }
-        let described = describe(&session, &sql).await?;
         let (schemas, ceiling) = (&connection.allowed_schemas, connection.max_query_cost);
+        // First of all: to describe a query its literals are read, and domains check what becomes theirs.
         refuse(&vitrina_guard::check_plan(&session.client, &sql, schemas, ceiling).await?)?;
+        let described = describe(&session, &sql).await?;
         let columns: Vec<Column> =
             described.iter().map(|column| Column::new(&column.name, column.type_oid)).collect();
         let schema = declared(&session, &described, &columns).await?;
