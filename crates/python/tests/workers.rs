@@ -262,7 +262,7 @@ async fn whatever_a_function_does_is_an_error_of_its_own_batch() {
     ] {
         let error = call(&python, &mut session, name, &films(2)).await.unwrap_err();
         assert_eq!((error.code, error.remedy), (code, remedy), "{name}: {error}");
-        assert!(error.to_string().contains(said), "{name}: {error}");
+        assert!(error.with_values().contains(said), "{name}: {error}");
         assert_eq!(
             call(&python, &mut session, "fine", &films(2)).await.unwrap().rows.num_rows(),
             2,
