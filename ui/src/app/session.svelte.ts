@@ -22,6 +22,11 @@ class Session {
     return this.caller !== null && ROLES.indexOf(this.caller.role as Role) >= ROLES.indexOf(role);
   }
 
+  /** Values of rows are a right of their own. */
+  get seesRows(): boolean {
+    return this.caller?.sees_rows ?? false;
+  }
+
   async start(): Promise<void> {
     this.#use(sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY));
     await this.#identify();

@@ -365,6 +365,7 @@ export const en = {
   'row.question': 'Where did this row go?',
   'row.answer':
     'A runner looks for its key at source and target now. Beside that stands what is known of it: why it was refused, who wrote it last, what the last reconcile says.',
+  'rows.hidden': 'Which rows differ is shown to tokens with the right to see rows',
   'row.not_yours': 'Looking for a row takes another role',
   'row.asking': 'A runner looks at source and target…',
   'row.failed': 'The row could not be looked for',
