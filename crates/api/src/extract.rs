@@ -258,14 +258,6 @@ pub(crate) enum IfMatch {
 }
 
 impl IfMatch {
-    /// For calls that change only what the caller has seen, or says that it does not matter.
-    pub(crate) fn needed(self) -> Result<Option<i64>, Error> {
-        match self {
-            Self::Missing => Err(Error::NoIfMatch),
-            other => Ok(other.given()),
-        }
-    }
-
     pub(crate) fn given(self) -> Option<i64> {
         if let Self::Version(version) = self { Some(version) } else { None }
     }

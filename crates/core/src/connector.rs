@@ -13,6 +13,11 @@ pub trait Source: Send {
     /// The columns of the rows to come, where they are known before the rows.
     fn schema(&self) -> Option<SchemaRef>;
 
+    /// The key of the rows, as far as the source can prove one: for a target that names none and does not exist yet.
+    async fn propose_key(&mut self) -> Result<Option<Vec<String>>> {
+        Ok(None)
+    }
+
     /// Learns where the rows go.
     async fn begin(&mut self, destination: &Destination) -> Result<()>;
 

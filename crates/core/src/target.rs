@@ -219,7 +219,8 @@ impl Target {
         self.document.partial || self.shared == Some(Shared::Columns)
     }
 
-    /// A target nobody has described: its key is the table's primary key.
+    /// A target nobody has described: its key is the table's primary key, and a table that is not there is created with the key
+    /// that the source proves of its rows.
     pub fn undescribed(name: &TargetName) -> Self {
         let connection = match name {
             TargetName::Postgres { .. } => "marts",
@@ -231,7 +232,7 @@ impl Target {
             connection: connection.to_owned(),
             key: Vec::new(),
             touch_column: None,
-            create_if_missing: false,
+            create_if_missing: true,
             mapping: None,
             settings: None,
             document: DocumentRules::default(),

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // the verbs of a test may panic as the test itself may
 
 use rstest::rstest;
-use vitrina_guard::{ChangeTable, describe, driving_table, named_table};
+use vitrina_guard::{ChangeTable, describe, driving_table, named_table, proposed_key};
 use vitrina_testbed::Database;
 
 const TABLES: &str = "
@@ -135,4 +135,41 @@ async fn a_named_table_is_taken_by_the_columns_that_the_query_returns_or_by_thei
         named("content.film", &["changed", "film_id"]).await.unwrap_err().contains("no column for changed")
     );
     assert!(named("content.nothing", &["modified"]).await.is_err());
+}
+
+#[rstest]
+#[case::a_primary_key("select title, id as film from content.film where title <> '' order by 1 limit 5", &["film"])]
+#[case::all_columns("select * from content.film", &["id"])]
+#[case::a_sub_query_of_a_row("select id, (select array_agg(x) from unnest(array[1, 2]) x) as xs from content.film", &["id"])]
+#[case::groups("select g.film_id, count(*) from content.genre g group by film_id", &["film_id"])]
+#[case::groups_by_place("select upper(name), film_id, count(*) from content.genre group by 1, 2", &["upper", "film_id"])]
+#[case::groups_of_a_join("select f.id, count(*) from content.film f join content.genre g on g.film_id = f.id group by f.id", &["id"])]
+#[case::a_key_left_out("select title from content.film", &[])]
+#[case::a_key_that_is_computed("select id + 0 as id from content.film", &[])]
+#[case::a_join("select f.id, g.name from content.film f join content.genre g on g.film_id = f.id", &[])]
+#[case::a_product("select f.id from content.film f, content.film g", &[])]
+#[case::a_set("select id, unnest(array[1, 2]) as n from content.film", &[])]
+#[case::a_set_of_groups("select film_id, unnest(array[1, 2]) as n from content.genre group by film_id", &[])]
+#[case::a_union("select id from content.film union all select id from content.film", &[])]
+#[case::a_cte("with f as (select a.id from content.film a, content.film b) select id from f", &[])]
+#[case::a_sub_query("select s.id from (select a.id from content.film a, content.film b) s", &[])]
+#[case::a_view("select id, modified from content.seen", &[])]
+#[case::a_group_left_out("select count(*) from content.genre group by film_id, name", &[])]
+#[case::a_group_by_a_name_of_the_table(
+    "select lower(title) as id, count(*) from content.film group by id",
+    &[]
+)]
+#[case::grouping_sets(
+    "select film_id, name, count(*) from content.genre group by rollup (film_id, name)",
+    &[]
+)]
+#[case::no_key("select film_id, name from content.genre", &[])]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_proposed_only_where_it_is_proved(#[case] sql: &str, #[case] key: &[&str]) {
+    let database = Database::fresh().await;
+    database.execute(TABLES).await;
+    let client = database.client().await;
+    let described = describe(&client, sql).await.unwrap();
+    let proposed = proposed_key(&client, sql, &described).await.unwrap();
+    assert_eq!(proposed.unwrap_or_default(), key, "none is empty");
 }

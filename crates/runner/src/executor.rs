@@ -1,7 +1,7 @@
 //! Executes one claimed pipeline: source → transforms → sink → checkpoint, batch by batch, and then
 //! tells the meta-store how it ended.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arrow_schema::Schema;
@@ -13,7 +13,7 @@ use tracing::Instrument;
 use vitrina_connectors::{sinks, sources, transforms};
 use vitrina_core::{
     Backfill, Checkpoint, Code, Commit, Counts, Decision, Error, Pipeline, Remedy, Result, Resumption, Sink,
-    State, TargetName, Violation, Written,
+    Source, State, Target, TargetName, Violation, Written,
 };
 use vitrina_store::{Claim, Store};
 
@@ -51,6 +51,8 @@ pub(crate) struct Executor {
     run_log: Option<RunLog>,
     /// What is still to be read again, where the run is a backfill.
     backfill: Option<Backfill>,
+    /// An index that nobody had described before this run.
+    described: OnceLock<Target>,
 }
 
 /// Why the batches stopped.
@@ -103,6 +105,7 @@ impl Executor {
             abandoned: false,
             counts: Counts::default(),
             backfill: None,
+            described: OnceLock::new(),
         }
     }
 
@@ -197,7 +200,7 @@ impl Executor {
 
     /// Nothing is read: readers get what they saw before the last load, and the checkpoint goes back with it.
     async fn roll_back(&self, claim: &Claim) -> Result<End> {
-        let sinks::Opened { mut sink, .. } = self.open_sink(claim, None).await?;
+        let sinks::Opened { mut sink, .. } = self.open_sink(claim, self.target(claim), None).await?;
         let state = self.seal(claim, sink.as_mut()).await?;
         sink.roll_back(claim.run, &state).await?;
         tracing::info!("readers see what they saw before the last load");
@@ -264,7 +267,15 @@ impl Executor {
         let mut source = self.settings.sources.open(&order).await?;
         let schema = source.schema();
         let columns = schema.as_deref().filter(|_| transforms.is_empty());
-        let sinks::Opened { mut sink, destination } = self.open_sink(claim, columns).await?;
+        let opened = match self.open_sink(claim, self.target(claim), columns).await {
+            // What functions make of rows may have another key.
+            Err(error) if columns.is_some() && sinks::wants_key(&error, self.target(claim)) => {
+                let target = self.with_proposed_key(claim, source.as_mut(), error).await?;
+                self.open_sink(claim, &target, columns).await
+            }
+            opened => opened,
+        };
+        let sinks::Opened { mut sink, destination } = opened?;
         // Neither side waits for the other's servers.
         let (resumed, begun) =
             tokio::join!(self.resume(claim, &destination.key, sink.as_mut()), source.begin(&destination));
@@ -283,10 +294,37 @@ impl Executor {
         Ok(Some(Stations { ahead, sink, state }))
     }
 
-    async fn open_sink(&self, claim: &Claim, schema: Option<&Schema>) -> Result<sinks::Opened> {
+    fn target<'a>(&'a self, claim: &'a Claim) -> &'a Target {
+        self.described.get().unwrap_or(&claim.target)
+    }
+
+    /// The target with the key that the source proves of its rows. A mart is created with it and keeps it as its primary key; for an index
+    /// it is kept beside the configuration.
+    async fn with_proposed_key(
+        &self,
+        claim: &Claim,
+        source: &mut dyn Source,
+        error: Error,
+    ) -> Result<Target> {
+        let Some(key) = source.propose_key().await? else { return Err(error) };
+        tracing::info!(target = %claim.target.name, key = key.join(", "), "the target names no key: the source proves this one");
+        let target = Target { key, ..claim.target.clone() };
+        if let Ok(TargetName::Named { .. }) = target.name.parse() {
+            self.store.describe_target(&target).await?;
+            let _ = self.described.set(target.clone());
+        }
+        Ok(target)
+    }
+
+    async fn open_sink(
+        &self,
+        claim: &Claim,
+        target: &Target,
+        schema: Option<&Schema>,
+    ) -> Result<sinks::Opened> {
         let order = sinks::Order {
             pipeline: &claim.pipeline,
-            target: &claim.target,
+            target,
             schema,
             lease: &claim.lease,
             issued: &claim.issued,
@@ -314,7 +352,7 @@ impl Executor {
             run: claim.run,
             mode: claim.mode,
             decision: claim.decision,
-            config_hash: claim.pipeline.config_hash(&claim.target),
+            config_hash: claim.pipeline.config_hash(self.target(claim)),
             key: key.to_vec(),
             code: self.code(&claim.pipeline),
             continues_since: claim.resume.then_some(oldest),

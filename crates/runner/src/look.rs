@@ -61,7 +61,26 @@ impl<'a> Look<'a> {
             Some(schema) => transforms::columns(&steps(pipeline, view), schema).await?,
             None => None,
         };
-        Ok(Self { name, source, schema, target, pipeline, kind, connections: view.connections })
+        let mut look = Self { name, source, schema, target, pipeline, kind, connections: view.connections };
+        look.take_proposed_key().await?;
+        Ok(look)
+    }
+
+    /// As a run would: where the target names no key and has none itself.
+    async fn take_proposed_key(&mut self) -> Result<()> {
+        let Some(schema) = self.schema.clone().filter(|_| self.pipeline.python_tasks().is_empty()) else {
+            return Ok(());
+        };
+        let is_index = matches!(self.name, TargetName::Named { .. });
+        if !self.target.key.is_empty()
+            || !is_index && !self.kind.key(&self.definition(&schema)).await?.is_empty()
+        {
+            return Ok(());
+        }
+        if let Some(key) = self.source.propose_key().await? {
+            self.target.key = key;
+        }
+        Ok(())
     }
 
     /// The target as these rows want it.

@@ -43,6 +43,14 @@ impl Store {
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
     }
 
+    /// Describes a target as a run has found it, unless somebody has meanwhile.
+    pub async fn describe_target(&self, target: &Target) -> Result<()> {
+        let sql = "insert into etl.etl_targets (name, connection, key, create_if_missing) values ($1, $2, $3, $4) on conflict (name) do nothing";
+        let described = sqlx::query(sql).bind(&target.name).bind(&target.connection).bind(&target.key);
+        described.bind(target.create_if_missing).execute(&self.pool).await?;
+        Ok(())
+    }
+
     pub async fn described_target(&self, name: &str) -> Result<Option<TargetRecord>> {
         let mut connection = self.pool.acquire().await?;
         described(&mut connection, name).await

@@ -7,7 +7,7 @@ use axum::{Extension, Json};
 
 use super::documentation::{
     BadBody, BadHeader, BadState, CannotEdit, ConfigMoved, InvalidPipeline, InvalidRequest, NameTaken,
-    NoIfMatch, NoPipeline, NotJson, StillActive, TooLarge,
+    NoPipeline, NotJson, StillActive, TooLarge,
 };
 use serde_json::{Map, Value};
 use vitrina_store::{Actor, PipelineRecord};
@@ -85,14 +85,14 @@ fn saved(Saved { record, warnings }: Saved) -> Response {
 /// Change a pipeline
 ///
 /// A merge-patch (RFC 7396): fields that it names change, null sets back to the default, lists are replaced. While a run
-/// is requested or active only name, description, tags, enabled, schedule, batch_size and limits may change. The version
-/// that the caller has seen is named by `if-match`; `*` is any.
+/// is requested or active only name, description, tags, enabled, schedule, batch_size and limits may change. A caller who names
+/// the version that it has seen, by `if-match`, changes only that one.
 #[utoipa::path(patch, path = "/pipelines/{p}", tag = "pipelines", operation_id = "edit_pipeline",
     params(("p" = String, Path, description = "id or name"),
-           ("if-match" = String, Header, description = "the etag of the version that is known, or *")),
+           ("if-match" = Option<String>, Header, description = "the etag of the version that is known; without it, or with *, any")),
     request_body(content = PipelineConfigPatch, content_type = "application/merge-patch+json"),
     responses((status = 200, body = SavedPipeline, headers(("etag", description = "its version"))),
-              BadState, NoPipeline, CannotEdit, ConfigMoved, TooLarge, NotJson, InvalidPipeline, NoIfMatch))]
+              BadState, NoPipeline, CannotEdit, ConfigMoved, TooLarge, NotJson, InvalidPipeline))]
 pub(super) async fn edit(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
@@ -100,8 +100,7 @@ pub(super) async fn edit(
     version: IfMatch,
     Body(patch): Body<Map<String, Value>>,
 ) -> Result<Response> {
-    let version = version.needed()?;
-    Ok(saved(pipelines::edit(&app, &actor, &reference, &patch, version).await?))
+    Ok(saved(pipelines::edit(&app, &actor, &reference, &patch, version.given()).await?))
 }
 
 /// Change a pipeline, in whatever version it is

@@ -10,8 +10,12 @@ use crate::error::{Error, Result};
 use crate::models::{Key, RunAccepted, RunOrder};
 use crate::problem::Fault;
 
+use super::pipelines;
 use super::preview::{self, Checked};
 use super::runs::find;
+
+/// What column `source_connection` has where nobody has set it.
+const UNNAMED_SOURCE: &str = "source";
 
 /// A run that was opened or joined, or that goes before; with what the audit keeps.
 pub(super) struct Submitted {
@@ -38,7 +42,7 @@ pub(crate) async fn run(
 ) -> Result<RunAccepted> {
     let RunOrder { mode, keys, from, to, checkpoint, rollback, resume, on_active } = order;
     let range = (from.is_some() || to.is_some()).then_some(CursorRange { from, to, at: None });
-    let pipeline = app.store.pipeline(reference).await?.config;
+    let pipeline = with_source(app, actor, app.store.pipeline(reference).await?.config).await?;
     let id = pipeline.id;
     if keys.is_some() || range.is_some() {
         check_alone(mode, checkpoint, keys.is_some() && range.is_some())?;
@@ -112,6 +116,18 @@ fn check_mode(app: &App, pipeline: Pipeline, mode: Option<Mode>) -> Result<()> {
         Some(rule) => Err(Error::NoIncrementalKey(Fault::new("/mode", rule.code, &rule.message))),
         None => Ok(()),
     }
+}
+
+/// A row that was inserted by SQL without a source has the default of its column: it reads the only source that there is.
+async fn with_source(app: &App, actor: &Actor, pipeline: Pipeline) -> Result<Pipeline> {
+    let usual = app.rules.usual_source();
+    let is_named = pipeline.source_connection != UNNAMED_SOURCE || usual == UNNAMED_SOURCE;
+    if is_named || app.rules.source_connections.contains_key(&pipeline.source_connection) {
+        return Ok(pipeline);
+    }
+    let patch = serde_json::Map::from_iter([("source_connection".to_owned(), json!(usual))]);
+    let saved = pipelines::edit(app, actor, &PipelineRef::Id(pipeline.id), &patch, None).await?;
+    Ok(saved.record.config)
 }
 
 /// A backfill leaves the checkpoint where it is, ignores the mode, and reads one thing only.

@@ -76,7 +76,6 @@ async fn an_edit_names_the_version_it_was_made_for() {
     let app = App::start().await;
     app.create_pipeline("films").await;
     let patch = json!({"batch_size": 7});
-    send(app.request(Method::PATCH, FILMS).json(&patch)).await.assert_problem(428, "request.if_match");
     app.patch(FILMS, "seven", &patch).await.assert_problem(400, "request.header");
     app.patch(FILMS, "\"1\"", &patch).await.assert(200);
     let answer = app.patch(FILMS, "\"1\"", &json!({"batch_size": 8})).await;
@@ -88,9 +87,16 @@ async fn an_edit_names_the_version_it_was_made_for() {
     let answer =
         app.post_json(&format!("{FILMS}/update-config"), &json!({"batch_size": 10})).await.assert(200);
     assert_eq!((answer.header("etag"), &answer.body["batch_size"]), ("\"4\"", &json!(10)));
+    let unnamed = send(app.request(Method::PATCH, FILMS).json(&json!({"batch_size": 11}))).await.assert(200);
+    assert_eq!(
+        (unnamed.header("etag"), &unnamed.body["batch_size"]),
+        ("\"5\"", &json!(11)),
+        "no version is any"
+    );
+    app.patch(FILMS, "\"4\"", &json!({"batch_size": 12})).await.assert_problem(412, "config.version_moved");
     let delete = app.request(Method::DELETE, FILMS).header("if-match", "\"3\"");
     send(delete).await.assert_problem(412, "config.version_moved");
-    send(app.request(Method::DELETE, FILMS).header("if-match", "\"4\"")).await.assert(204);
+    send(app.request(Method::DELETE, FILMS).header("if-match", "\"5\"")).await.assert(204);
 }
 
 #[tokio::test]

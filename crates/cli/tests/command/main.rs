@@ -17,6 +17,7 @@ mod logins;
 mod mart;
 mod memory;
 mod meta_store;
+mod minimal;
 mod newcomer;
 mod outputs;
 mod outputs_of_services;

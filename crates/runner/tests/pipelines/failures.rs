@@ -58,7 +58,7 @@ async fn what_cannot_pass_fails_at_once_with_the_reason(
 }
 
 #[rstest]
-#[case::a_mart_that_is_not_there(json!({"target_table": "analytics.nothing"}), "sink.no_table")]
+#[case::a_mart_that_is_not_there(json!({"target_table": "analytics.nothing", "source_query": "select a.id from content.film a, content.film b"}), "sink.create_key")]
 #[case::a_target_that_is_not_allowed(json!({"target_table": "public.film"}), "target.not_allowed")]
 #[case::an_index_on_a_connection_that_leads_to_none(json!({"target_table": "es:film"}), "connection.url")]
 #[tokio::test]

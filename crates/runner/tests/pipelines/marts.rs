@@ -128,17 +128,55 @@ async fn the_first_mart_of_a_schema_brings_it_along_though_another_makes_it_at_t
 }
 
 #[tokio::test]
-async fn a_mart_is_not_created_without_a_key_or_without_being_asked() {
+async fn a_mart_is_not_created_without_a_key_or_against_its_description() {
     let stage = Stage::with_films(10).await;
+    let described = "insert into etl.etl_targets (name, create_if_missing) values ('analytics.made', false)";
+    stage.db.execute(described).await;
     let id = stage.pipeline(json!({"target_table": "analytics.made"})).await;
     let (code, message) = stage.fail(id).await;
     assert_eq!(code, "sink.no_table");
     assert!(message.contains("create_if_missing"), "{message}");
-    stage
-        .db
-        .execute("insert into etl.etl_targets (name, create_if_missing) values ('analytics.made', true)")
+    let twice = "select a.id, a.title from content.film a, content.film b";
+    let id = stage
+        .pipeline(json!({"name": "twice", "target_table": "analytics.twice", "source_query": twice}))
         .await;
-    assert_eq!(stage.fail(id).await.0, "sink.create_key");
+    let (code, message) = stage.fail(id).await;
+    assert_eq!(code, "sink.create_key");
+    assert!(message.contains("key: [id]") && message.contains("PUT /targets/analytics.twice"), "{message}");
+    assert!(stage.db.value::<bool>("select to_regclass('analytics.twice') is null").await);
+}
+
+#[rstest]
+#[case::a_primary_key("select title, id as film_id from content.film where id > 0", "full", &["film_id"])]
+#[case::groups("select r.rating, count(*) as films from content.film r group by rating", "full", &["rating"])]
+#[case::groups_by_place("select length(title) as letters, count(*) as films from content.film group by 1", "full", &["letters"])]
+#[case::a_cursor("select id, title, modified from content.film", "incremental", &["id"])]
+#[tokio::test]
+async fn a_mart_that_nobody_described_is_created_with_the_key_that_its_query_proves(
+    #[case] query: &str,
+    #[case] mode: &str,
+    #[case] key: &[&str],
+) {
+    let stage = Stage::with_films(10).await;
+    let by = json!({"target_table": "analytics.made", "source_query": query, "mode": mode});
+    let mut by = by.as_object().unwrap().clone();
+    if mode == "incremental" {
+        by.extend([
+            ("incremental_key".to_owned(), json!("modified")),
+            ("incremental_id_key".to_owned(), json!("id")),
+        ]);
+    }
+    let id = stage.pipeline(json!(by)).await;
+    assert!(stage.succeed(id).await.rows_written > 0);
+    let made = "select array(select a.attname::text from pg_index i, unnest(i.indkey) k, pg_attribute a
+                  where i.indrelid = 'analytics.made'::regclass and i.indisprimary and a.attrelid = i.indrelid and a.attnum = k)";
+    assert_eq!(stage.db.value::<Vec<String>>(made).await, key);
+    let again = stage.succeed(id).await;
+    assert_eq!(
+        (again.rows_written, again.rows_deleted),
+        (0, 0),
+        "the second run finds its mart as it left it"
+    );
 }
 
 #[tokio::test]

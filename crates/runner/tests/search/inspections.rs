@@ -46,7 +46,7 @@ async fn inspected(shelf: &Shelf, id: PipelineId) -> Vec<(String, String)> {
 
 #[rstest]
 #[case::an_index_to_be(json!({}), "ok", "target.takes")]
-#[case::no_key(json!({"key": []}), "error", "sink.no_key")]
+#[case::the_key_of_its_query(json!({"key": []}), "ok", "target.takes")]
 #[case::a_key_that_is_not_read(json!({"key": ["film_id"]}), "error", "sink.key_missing")]
 #[case::a_field_too_few(json!({"mapping": {"properties": {"id": {"type": "long"}}}}), "error", "sink.unmapped")]
 #[tokio::test]

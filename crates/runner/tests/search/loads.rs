@@ -290,9 +290,24 @@ async fn an_index_without_a_key_is_refused_with_what_to_write() {
     let server = SearchServer::elasticsearch().await;
     let shelf = Shelf::bare(&server, 3).await;
     let id = shelf.full(10).await;
+    let twice =
+        "update etl.etl_pipelines set source_query = 'select a.id from content.film a, content.film b'";
+    shelf.stage.db.execute(twice).await;
     let (code, message) = shelf.fail(id).await;
     assert_eq!(code, "sink.no_key");
     assert!(message.contains("key: [id]"), "{message}");
+}
+
+#[tokio::test]
+async fn an_index_that_nobody_described_takes_the_key_that_its_query_proves() {
+    let server = SearchServer::elasticsearch().await;
+    let shelf = Shelf::bare(&server, 3).await;
+    let id = shelf.full(10).await;
+    assert_eq!(shelf.succeed(id).await.rows_written, 3);
+    let key = "select key from etl.etl_targets where name like 'es:%'";
+    assert_eq!(shelf.stage.db.value::<Vec<String>>(key).await, ["id"]);
+    let again = shelf.succeed(id).await;
+    assert_eq!(again.rows_read, 3, "the described target is the same configuration");
 }
 
 #[tokio::test]

@@ -48,8 +48,11 @@ pub(super) async fn mart(
 }
 
 pub(super) fn no_key(name: &TargetName) -> Error {
-    Error::fix("sink.create_key", format!("{name} cannot be created without a key"))
-        .hint("name the key's columns in the target")
+    Error::fix(crate::sinks::WANTS_KEY, format!("{name} does not exist, and cannot be created without a key: the source proves none of its rows"))
+        .hint(format!(
+            "name the key's columns in the target: `targets: [{{name: {name}, key: [id], create_if_missing: true}}]` in a file for `vitrina apply`, or PUT /targets/{name}; \
+             a query of one table that returns its primary key, or that groups by columns which it returns, needs none"
+        ))
 }
 
 pub(super) fn no_table(name: &TargetName) -> Error {

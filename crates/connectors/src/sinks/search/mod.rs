@@ -137,8 +137,9 @@ fn key(target: &Target) -> Result<Vec<String>> {
     if !target.key.is_empty() {
         return Ok(target.key.clone());
     }
-    Err(Error::fix("sink.no_key", format!("{} has no key: nothing tells which document a row becomes", target.name))
-        .hint("describe the target with the columns of its key: `targets: [{name: es:…, key: [id]}]` in a file for `vitrina apply`"))
+    Err(Error::fix(super::WANTS_KEY_OF_INDEX, format!("{} has no key: nothing tells which document a row becomes, and the source proves none of its rows", target.name))
+        .hint("describe the target with the columns of its key: `targets: [{name: es:…, key: [id]}]` in a file for `vitrina apply`, or PUT /targets/es:…; \
+               a query of one table that returns its primary key, or that groups by columns which it returns, needs none"))
 }
 
 /// Rows without a column of the key would be nobody's documents.

@@ -100,6 +100,10 @@ impl Source for PostgresSource {
         Some(self.reader.schema.clone())
     }
 
+    async fn propose_key(&mut self) -> Result<Option<Vec<String>>> {
+        self.reader.propose_key().await
+    }
+
     async fn begin(&mut self, destination: &Destination) -> Result<()> {
         let key = destination.key.as_slice();
         self.reader.take_key(key).await?;

@@ -111,6 +111,12 @@ impl Reader {
         })
     }
 
+    /// What proves to tell the query's rows apart.
+    pub(super) async fn propose_key(&self) -> Result<Option<Vec<String>>> {
+        let proposed = vitrina_guard::proposed_key(&self.session.client, &self.sql, &self.described).await;
+        proposed.map_err(|error| self.session.explain(error))
+    }
+
     /// A new session in place of one that is stuck in the middle of an answer.
     pub(super) async fn reconnect(&mut self) -> Result<()> {
         self.session = connect(&self.connection, &self.lease).await?;
