@@ -309,11 +309,11 @@ impl Executor {
         let Some(key) = source.propose_key().await? else { return Err(error) };
         tracing::info!(target = %claim.target.name, key = key.join(", "), "the target names no key: the source proves this one");
         let target = Target { key, ..claim.target.clone() };
-        if let Ok(TargetName::Named { .. }) = target.name.parse() {
-            self.store.describe_target(&target).await?;
-            let _ = self.described.set(target.clone());
-        }
-        Ok(target)
+        let Ok(TargetName::Named { .. }) = target.name.parse() else { return Ok(target) };
+        // There is always an index after the first run.
+        let target = Target { create_if_missing: false, ..target };
+        self.store.describe_target(&target).await?;
+        Ok(self.described.get_or_init(|| target).clone())
     }
 
     async fn open_sink(

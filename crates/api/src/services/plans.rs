@@ -462,9 +462,11 @@ fn blank_pipeline() -> PipelineConfig {
     serde_json::from_value(json!({"enabled": true})).expect("all fields have defaults")
 }
 
+/// What a file says that describes the target by its name alone: it creates nothing.
 fn undescribed(record: &TargetRecord) -> Target {
     let name: Result<TargetName, _> = record.target.name.parse();
-    name.map_or_else(|_| record.target.clone(), |name| Target::undescribed(&name))
+    let named = |name| Target { create_if_missing: false, ..Target::undescribed(&name) };
+    name.map_or_else(|_| record.target.clone(), named)
 }
 
 fn without_defaults(config: &Map<String, Value>, blank: &Map<String, Value>) -> Value {
