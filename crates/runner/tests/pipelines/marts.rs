@@ -180,6 +180,17 @@ async fn a_mart_that_nobody_described_is_created_with_the_key_that_its_query_pro
 }
 
 #[tokio::test]
+async fn a_mart_that_nobody_described_is_loaded_anew_where_it_was_dropped() {
+    let stage = Stage::with_films(10).await;
+    let by = json!({"target_table": "analytics.made", "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id"});
+    let id = stage.pipeline(by).await;
+    assert_eq!(stage.succeed(id).await.rows_written, 10);
+    stage.db.execute("drop table analytics.made").await;
+    assert_eq!(stage.succeed(id).await.rows_written, 10, "the checkpoint says nothing of a mart that is new");
+    assert_eq!(stage.count("analytics.made").await, 10);
+}
+
+#[tokio::test]
 async fn a_partitioned_mart_is_written_like_any_other() {
     let stage = Stage::empty().await;
     stage
