@@ -34,6 +34,11 @@ test: bootstrap ## all tests, against servers that live as long as they do (ONLY
 	  $(with_postgres) cargo test --workspace --no-fail-fast $(ONLY) $(ARGS); \
 	fi
 
+.PHONY: test-image
+test-image: export TESTS := 1
+test-image: bootstrap ## compiles the binary from exactly what the image's build is given
+	cargo test --package vitrina-tests --test image -- --ignored
+
 .PHONY: check
 check: bootstrap ## formatting, lints, licences, Dockerfile, compose file, shell scripts
 	@scripts/check

@@ -105,9 +105,29 @@ fn files_that_the_build_reads_besides_sources_are_admitted_to_the_image() {
     }
 }
 
-/// What the build scripts read, and whatever else a list of names would miss: the binary compiles in a folder that holds the
-/// context and nothing else. `check` runs build scripts and embeds files as a build does.
+/// Whatever else a list of names would miss: cargo notes each file that the compiler or a build script has read.
 #[test]
+fn every_file_that_the_binary_was_made_of_is_admitted_to_the_image() {
+    let noted = workspace().target_directory.into_std_path_buf().join("debug/vitrina.d");
+    let noted = fs::read_to_string(&noted).unwrap_or_else(|error| panic!("{}: {error}", noted.display()));
+    let (_, files) = noted.split_once(": ").expect("what it is made of");
+    let files: Vec<PathBuf> =
+        files.split_whitespace().filter_map(|file| Path::new(file).canonicalize().ok()).collect();
+    assert!(
+        files.iter().any(|file| file.ends_with("python/src/vitrina/worker.py")),
+        "the SDK, which it carries"
+    );
+    // The image makes its own from what is in `ui`.
+    let made = root().join("ui/dist");
+    for file in files.iter().filter(|file| file.starts_with(root()) && !file.starts_with(&made)) {
+        assert_admitted(file);
+    }
+}
+
+/// The binary compiles in a folder that holds the context and nothing else. `check` runs build scripts and embeds files as a
+/// build does.
+#[test]
+#[ignore = "takes minutes: make test-image"]
 fn the_binary_compiles_in_exactly_the_context_of_the_image() {
     let target = workspace().target_directory.into_std_path_buf();
     let context = target.join("image-context");

@@ -5,6 +5,7 @@ use futures_util::stream::BoxStream;
 use reqwest::Method;
 use serde_json::{Value, json};
 use vitrina_core::{Checkpoint, Counts, Entry, Ledger, Outcome, ReconcileProgress, ReconcileStage};
+use vitrina_store::{NewToken, Role};
 
 use crate::app::{App, runner};
 use crate::reconciles::found;
@@ -210,7 +211,7 @@ async fn who_begins_to_listen_during_a_run_hears_what_is_new_and_nothing_older()
 #[tokio::test]
 async fn one_caller_cannot_take_the_places_of_all_others() {
     let app = App::start_with(Some(ADMIN)).await;
-    app.store.put_token("watcher", vitrina_store::Role::Viewer, WATCHER, None).await.unwrap();
+    app.store.put_token(&NewToken::of("watcher", Role::Viewer, WATCHER)).await.unwrap();
     let client = vitrina_testbed::http_client();
     let listen = async |token: &str| {
         let request = client.get(format!("{}/api/v1/events", app.base)).bearer_auth(token);
