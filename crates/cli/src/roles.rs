@@ -109,7 +109,7 @@ impl Grants {
             ));
         }
         if self.part != Part::Grants {
-            all.push(self.may_create_roles());
+            all.push(may_create_roles());
         }
         if matches!(self.part, Part::All | Part::Grants) {
             all.push(
@@ -121,14 +121,6 @@ impl Grants {
             all.push(create_schema(&self.marts));
         }
         all
-    }
-
-    fn may_create_roles(&self) -> String {
-        format!(
-            "do $$ begin if not exists (select from pg_roles where rolname = current_user and (rolsuper or rolcreaterole)) then\n  \
-             raise exception '% may not create roles', current_user using hint = 'let somebody who may run `vitrina roles --part logins`, \
-             then run `vitrina roles --part grants`; or: alter role ' || quote_ident(current_user) || ' createrole;';\nend if; end $$"
-        )
     }
 
     fn statements(&self, passwords: &Passwords) -> Vec<Grant> {
@@ -270,4 +262,11 @@ fn refused(error: &sqlx::Error) -> anyhow::Error {
 fn escaped(text: &str) -> String {
     let escaped = text.replace('\\', r"\\").replace('\'', "''");
     format!("e'{escaped}'")
+}
+
+fn may_create_roles() -> String {
+    "do $$ begin if not exists (select from pg_roles where rolname = current_user and (rolsuper or rolcreaterole)) then\n  \
+         raise exception '% may not create roles', current_user using hint = 'let somebody who may run `vitrina roles --part logins`, \
+         then run `vitrina roles --part grants`; or: alter role ' || quote_ident(current_user) || ' createrole;';\nend if; end $$"
+        .to_owned()
 }

@@ -22,7 +22,7 @@ pub(crate) fn reject(
 /// Only the rows that `stays` says.
 pub(crate) fn keep(rows: &RecordBatch, stays: &[bool]) -> Result<RecordBatch> {
     filter_record_batch(rows, &BooleanArray::from(stays.to_vec()))
-        .map_err(|error| Error::defect("rows.filter", error))
+        .map_err(|error| Error::defect("rows.filter", &error))
 }
 
 /// Rows with a value that could not be converted.

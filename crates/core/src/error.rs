@@ -125,7 +125,7 @@ impl Error {
     }
 
     /// What a library says to rows that it was given by mistake; it may quote them.
-    pub fn defect(code: &'static str, error: impl ToString) -> Self {
+    pub fn defect(code: &'static str, error: &impl ToString) -> Self {
         Self::bug(code, value(&error.to_string()))
     }
 

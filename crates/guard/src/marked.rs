@@ -62,7 +62,7 @@ fn marked_message(state: &str, message: &str, names: &[&str]) -> String {
 /// Every quoted part is a name.
 fn all_named(message: &str, names: &[&str]) -> bool {
     let mut parts = message.split(QUOTES).skip(1).step_by(2);
-    message.matches(QUOTES).count() % 2 == 0 && parts.all(|part| names.contains(&part))
+    message.matches(QUOTES).count().is_multiple_of(2) && parts.all(|part| names.contains(&part))
 }
 
 /// Some messages write numbers and bytes of a value without quotes.

@@ -11,7 +11,7 @@ use vitrina_core::values::value;
 use vitrina_core::{Error, Result};
 
 pub(crate) fn write(rows: &RecordBatch) -> Result<Vec<u8>> {
-    let unwritable = |error: ArrowError| Error::defect("python.rows", error);
+    let unwritable = |error: ArrowError| Error::defect("python.rows", &error);
     let mut bytes = Vec::with_capacity(rows.get_array_memory_size() + 4096);
     let mut writer = StreamWriter::try_new(&mut bytes, &rows.schema()).map_err(unwritable)?;
     writer.write(rows).map_err(unwritable)?;
@@ -37,5 +37,5 @@ pub(crate) fn read(bytes: &[u8], task: &str) -> Result<RecordBatch> {
 pub(crate) fn batch(fields: Vec<FieldRef>, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)
-        .map_err(|error| Error::defect("python.rows", error))
+        .map_err(|error| Error::defect("python.rows", &error))
 }

@@ -137,5 +137,5 @@ impl Worker {
 
 fn told(header: &mut Value) -> Option<Result<Told>> {
     let error = header.get_mut("error")?.take();
-    Some(serde_json::from_value(error).map_err(|error| Error::defect("python.protocol", error)))
+    Some(serde_json::from_value(error).map_err(|error| Error::defect("python.protocol", &error)))
 }

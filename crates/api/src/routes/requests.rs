@@ -67,7 +67,7 @@ pub(super) async fn run(
     OptionalBody(order): OptionalBody<RunOrder>,
 ) -> Result<Response> {
     let beside = Beside { idempotency_key, traceparent };
-    let accepted = requests::run(&app, &actor, &reference, order, beside).await?;
+    let accepted = Box::pin(requests::run(&app, &actor, &reference, order, beside)).await?;
     let location = format!("/api/v1/runs/{}", accepted.run_id);
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(accepted)).into_response())
 }

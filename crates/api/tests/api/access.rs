@@ -314,7 +314,7 @@ async fn a_stream_of_events_ends_at_once_when_its_token_is_revoked_or_changed() 
                 "expired" => {
                     app.database
                         .execute("update etl.etl_tokens set expires_at = now() where name = 'looker'")
-                        .await
+                        .await;
                 }
                 _ => app.store.put_token(&NewToken::of("looker", Role::Viewer, "v")).await.unwrap(),
             }

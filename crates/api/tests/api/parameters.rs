@@ -28,7 +28,7 @@ async fn a_parameter_that_a_call_does_not_take_is_an_error(
 
 #[tokio::test]
 async fn who_may_not_call_is_told_that_and_not_which_parameters_there_are() {
-    let app = App::start_with(Some("secret")).await;
+    let app = App::start_with(Some("admin-token-0123456789")).await;
     send(app.anonymous(Method::GET, "/targets?x=1")).await.assert_problem(401, "access.unauthorized");
 }
 

@@ -16,7 +16,7 @@ async fn a_caller_is_told_who_it_is_and_what_it_may_do() {
     let app = App::start().await;
     let open = app.get("/whoami").await.assert(200);
     assert_eq!((&open.body["name"], &open.body["role"]), (&"local".into(), &"admin".into()));
-    let app = App::start_with(Some("secret")).await;
+    let app = App::start_with(Some("admin-token-0123456789")).await;
     let known = app.get("/whoami").await.assert(200);
     assert_eq!((&known.body["name"], &known.body["role"]), (&"admin".into(), &"admin".into()));
     send(app.anonymous(Method::GET, "/whoami")).await.assert_problem(401, "access.unauthorized");
@@ -24,7 +24,7 @@ async fn a_caller_is_told_who_it_is_and_what_it_may_do() {
 
 #[tokio::test]
 async fn the_ui_is_a_page_for_everyone_that_runs_no_script_but_its_own() {
-    let app = App::start_with(Some("secret")).await;
+    let app = App::start_with(Some("admin-token-0123456789")).await;
     for path in ["/ui", "/ui/", "/ui/pipelines/film.dim/runs"] {
         let page = app.anonymous(Method::GET, path).send().await.unwrap();
         if !is_built() {
@@ -45,7 +45,7 @@ async fn the_ui_is_a_page_for_everyone_that_runs_no_script_but_its_own() {
 
 #[tokio::test]
 async fn assets_of_the_ui_may_be_kept_for_ever_and_travel_compressed() {
-    let app = App::start_with(Some("secret")).await;
+    let app = App::start_with(Some("admin-token-0123456789")).await;
     send(app.anonymous(Method::GET, "/ui/assets/nothing.js")).await.assert_problem(404, "path.not_found");
     if !is_built() {
         return;

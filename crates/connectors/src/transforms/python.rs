@@ -98,7 +98,7 @@ fn certain(given: &Batch, key: &[String]) -> Result<RecordBatch> {
     let is_certain = |place: &usize| columns.contains(rows.schema().field(*place).name());
     let places: Vec<usize> = (0..rows.num_columns()).filter(is_certain).collect();
     let rows = rows.slice(0, 0).project(&places);
-    rows.map_err(|error| Error::defect("python.rows", error))
+    rows.map_err(|error| Error::defect("python.rows", &error))
 }
 
 /// A row that is refused stays in the target as it was, and nobody could tell which one that is.

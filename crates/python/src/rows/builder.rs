@@ -171,8 +171,8 @@ impl Cells {
             Self::Timestamptz(builder) => append!(builder, text(value).and_then(moment)),
             Self::Uuid(builder) if is_null => builder.append_null(),
             Self::Uuid(builder) => {
-                let uuid = uuid::Uuid::parse_str(text(value)?).map_err(told)?;
-                builder.append_value(uuid.as_bytes()).map_err(told)?;
+                let uuid = uuid::Uuid::parse_str(text(value)?).map_err(|error| told(&error))?;
+                builder.append_value(uuid.as_bytes()).map_err(|error| told(&error))?;
             }
         }
         Ok(())
@@ -197,7 +197,7 @@ impl Cells {
 }
 
 fn parsed<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Taken<T> {
-    serde_json::from_str(text).map_err(told)
+    serde_json::from_str(text).map_err(|error| told(&error))
 }
 
 fn text(value: &Value) -> Taken<&str> {
@@ -229,7 +229,7 @@ fn bytes(text: &str) -> Taken<Vec<u8>> {
 }
 
 /// Libraries quote the value that they cannot read.
-fn told(error: impl ToString) -> String {
+fn told(error: &impl ToString) -> String {
     value(&error.to_string())
 }
 
@@ -246,7 +246,7 @@ fn day(text: &str) -> Taken<i64> {
     let days = |date: Date| date.duration_since(Date::constant(1970, 1, 1)).as_hours() / 24;
     let error = match text.parse::<Date>() {
         Ok(date) => return Ok(days(date)),
-        Err(error) => told(error),
+        Err(error) => told(&error),
     };
     let far = || {
         let (year, rest) = text.get(1..)?.split_once('-').map(|(year, rest)| (&text[..=year.len()], rest))?;
@@ -263,7 +263,7 @@ fn time(text: &str) -> Taken<i64> {
     if text == "24:00:00" {
         return Ok(DAY);
     }
-    let time: Time = text.parse().map_err(told)?;
+    let time: Time = text.parse().map_err(|error| told(&error))?;
     i64::try_from(time.duration_since(Time::midnight()).as_micros())
         .map_err(|_| "it is out of range".to_owned())
 }
@@ -277,7 +277,7 @@ fn local(text: &str) -> Taken<i64> {
                     let since = local.duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0));
                     return i64::try_from(since.as_micros()).map_err(|_| "it is out of range".to_owned());
                 }
-                Err(error) => told(error),
+                Err(error) => told(&error),
             };
             let (date, clock) = text.split_once('T').ok_or(error)?;
             let days = day(date)?.checked_mul(DAY);
@@ -297,7 +297,7 @@ fn moment(text: &str) -> Taken<i64> {
             {
                 (Ok(moment), _) => Ok(moment.as_microsecond()),
                 (Err(_), Some(text)) => local(text),
-                (Err(error), None) => Err(told(error)),
+                (Err(error), None) => Err(told(&error)),
             }
         }
     }

@@ -80,7 +80,7 @@ fn scalar(array: &dyn Array, of: Scalar, row: usize, out: &mut Vec<u8>) -> Resul
 }
 
 fn shown(value: impl std::fmt::Display, out: &mut Vec<u8>) -> Result<()> {
-    write!(out, "{value}").map_err(|error| Error::defect("python.rows", error))
+    write!(out, "{value}").map_err(|error| Error::defect("python.rows", &error))
 }
 
 fn quoted(value: impl std::fmt::Display, out: &mut Vec<u8>) -> Result<()> {
@@ -88,7 +88,7 @@ fn quoted(value: impl std::fmt::Display, out: &mut Vec<u8>) -> Result<()> {
 }
 
 fn text(value: &str, out: &mut Vec<u8>) -> Result<()> {
-    serde_json::to_writer(out, value).map_err(|error| Error::defect("python.rows", error))
+    serde_json::to_writer(out, value).map_err(|error| Error::defect("python.rows", &error))
 }
 
 /// Python's own words for what JSON has none for.

@@ -32,7 +32,7 @@ pub(crate) fn write(rows: &RecordBatch) -> Result<Vec<u8>> {
         for (place, (column, kind)) in rows.columns().iter().zip(&kinds).enumerate() {
             let before = if place == 0 { '{' } else { ',' };
             let written = write!(out, "{before}{}:", names[place]);
-            written.map_err(|error| Error::defect("python.rows", error))?;
+            written.map_err(|error| Error::defect("python.rows", &error))?;
             cells::write(column.as_ref(), *kind, row, &mut out)?;
         }
         out.extend_from_slice(if rows.num_columns() == 0 { b"{}\n" } else { b"}\n" });

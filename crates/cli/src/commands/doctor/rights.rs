@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
 use vitrina_core::{AllowedTargets, TargetName};
 use vitrina_guard::quoted;
 use vitrina_store::{PipelineChoice, Store};
@@ -92,10 +93,11 @@ async fn readable(session: &mut PgConnection, schemas: &[String]) -> sqlx::Resul
           cross join lateral (select coalesce(has_schema_privilege(n.oid, 'usage'), false)) as u(may_use)
           left join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'p', 'v', 'm', 'f') and not c.relispartition
          group by s.name, n.oid, may_use order by s.name";
-    let rows: Vec<(String, bool, i64, Vec<String>, Vec<String>)> =
-        sqlx::query_as(query).bind(schemas).fetch_all(session).await?;
-    let readable = |(name, exists, tables, unread, grants)| Readable { name, exists, tables, unread, grants };
-    Ok(rows.into_iter().map(readable).collect())
+    let readable = |row: &PgRow| -> sqlx::Result<Readable> {
+        let (name, exists, tables) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        Ok(Readable { name, exists, tables, unread: row.try_get(3)?, grants: row.try_get(4)? })
+    };
+    sqlx::query(query).bind(schemas).fetch_all(session).await?.iter().map(readable).collect()
 }
 
 /// Schemas with tables that the login may read.

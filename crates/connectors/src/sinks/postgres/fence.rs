@@ -207,7 +207,7 @@ impl Fence {
         );
         let rows = session.client.query(&sql, &[]).await.map_err(|error| session.explain(error))?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let unreadable = |error: serde_json::Error| Error::defect("sink.checkpoint", error);
+        let unreadable = |error: serde_json::Error| Error::defect("sink.checkpoint", &error);
         let checkpoint = serde_json::from_str(row.get(1)).map_err(unreadable)?;
         let outcome = serde_json::from_str(row.get(2)).unwrap_or_default();
         Ok(Some((State { checkpoint, version: row.get(0) }, outcome)))

@@ -236,7 +236,7 @@ impl PostgresSink {
         let rows = self.session.client.query(&sql, &[]).await.map_err(|error| self.session.explain(error))?;
         for row in rows {
             let json = |place| serde_json::from_str(row.get(place));
-            let unreadable = |error: serde_json::Error| Error::defect("sink.reject", error);
+            let unreadable = |error: serde_json::Error| Error::defect("sink.reject", &error);
             let (key, row) = (json(0).map_err(unreadable)?, json(1).map_err(unreadable)?);
             let (code, message) = (code.to_owned(), message.to_owned());
             outcome.rejects.push(Reject { key, code, message, row });

@@ -276,7 +276,7 @@ fn read(answer: &[SimpleQueryMessage]) -> Result<Option<Acquired>> {
         _ => None,
     });
     let (Some("t"), Some(acquired)) = (rows.next(), rows.next()) else { return Ok(None) };
-    let unreadable = |error: serde_json::Error| Error::defect("sink.owners", error);
+    let unreadable = |error: serde_json::Error| Error::defect("sink.owners", &error);
     serde_json::from_str(acquired).map(Some).map_err(unreadable)
 }
 

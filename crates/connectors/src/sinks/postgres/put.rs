@@ -298,5 +298,5 @@ fn touched(rows: &RecordBatch, touch: &str, now: i64) -> Result<RecordBatch> {
     let fields = rows.schema().fields().iter().cloned().chain([Arc::new(field)]).collect::<Vec<_>>();
     let columns = rows.columns().iter().cloned().chain([Arc::new(times) as ArrayRef]).collect();
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
-        .map_err(|error| Error::defect("sink.touch", error))
+        .map_err(|error| Error::defect("sink.touch", &error))
 }

@@ -34,7 +34,7 @@ pub(super) fn shortest(rows: &RecordBatch, columns: &[String]) -> Result<RecordB
         Arc::new(short)
     };
     let arrays = schema.fields().iter().zip(rows.columns()).map(column).collect();
-    RecordBatch::try_new(schema, arrays).map_err(|error| Error::defect("rows.numbers", error))
+    RecordBatch::try_new(schema, arrays).map_err(|error| Error::defect("rows.numbers", &error))
 }
 
 /// Without zeros behind the last digit of a fraction.

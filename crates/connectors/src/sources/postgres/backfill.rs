@@ -69,5 +69,5 @@ fn of_ids(ids: &[String]) -> Result<RecordBatch> {
     let schema = Schema::new(vec![Field::new(DOCUMENT_ID, DataType::Utf8, false)]);
     let ids: StringArray = ids.iter().map(|id| Some(id.as_str())).collect();
     RecordBatch::try_new(Arc::new(schema), vec![Arc::new(ids) as ArrayRef])
-        .map_err(|error| Error::defect("source.scope", error))
+        .map_err(|error| Error::defect("source.scope", &error))
 }

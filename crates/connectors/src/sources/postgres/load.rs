@@ -158,7 +158,7 @@ impl Load {
         match self.held.take() {
             None => Ok(piece.rows),
             Some(held) => concat_batches(&piece.rows.schema(), [&held, &piece.rows])
-                .map_err(|error| Error::defect("source.rows", error)),
+                .map_err(|error| Error::defect("source.rows", &error)),
         }
     }
 
@@ -265,7 +265,7 @@ fn stuck() -> Error {
 }
 
 fn halfway(from: &Position, pass: Pass) -> Result<Position> {
-    let pass = serde_json::to_value(pass).map_err(|error| Error::defect("source.position", error))?;
+    let pass = serde_json::to_value(pass).map_err(|error| Error::defect("source.position", &error))?;
     Ok(Position { pass: Some(pass), ..from.clone() })
 }
 

@@ -442,7 +442,7 @@ impl Page {
             self.end(reader).await?;
         }
         let rows = decoded.rows.with_schema(reader.schema.clone());
-        let rows = rows.map_err(|error| Error::defect("source.schema", error))?;
+        let rows = rows.map_err(|error| Error::defect("source.schema", &error))?;
         Ok(Piece { rows, flawed: decoded.flawed, ends_page })
     }
 

@@ -206,7 +206,7 @@ impl Recompute {
             }
         }
         let rows = concat_batches(&reader.schema, &pieces);
-        rows.map(Some).map_err(|error| Error::defect("source.rows", error))
+        rows.map(Some).map_err(|error| Error::defect("source.rows", &error))
     }
 
     /// As a list of values an index can serve; a key with a NULL in it has a condition of its own.
@@ -258,7 +258,7 @@ impl Recompute {
             Arc::new(texts) as ArrayRef
         };
         let columns = (0..self.change_key.len()).map(column).collect();
-        RecordBatch::try_new(Arc::new(schema), columns).map_err(|error| Error::defect("source.scope", error))
+        RecordBatch::try_new(Arc::new(schema), columns).map_err(|error| Error::defect("source.scope", &error))
     }
 }
 
@@ -273,5 +273,5 @@ const fn is_number_or_uuid(oid: u32) -> bool {
 
 fn taken(rows: &RecordBatch, places: &[u64]) -> Result<RecordBatch> {
     let places = UInt64Array::from(places.to_vec());
-    take_record_batch(rows, &places).map_err(|error| Error::defect("source.rows", error))
+    take_record_batch(rows, &places).map_err(|error| Error::defect("source.rows", &error))
 }

@@ -552,7 +552,7 @@ impl Sum {
 }
 
 fn parsed(document: &[u8]) -> Result<Document> {
-    serde_json::from_slice(document).map_err(|error| Error::defect("reconcile.document", error))
+    serde_json::from_slice(document).map_err(|error| Error::defect("reconcile.document", &error))
 }
 
 /// Whole numbers by their value, everything else by its bytes.

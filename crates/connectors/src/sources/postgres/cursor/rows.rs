@@ -205,5 +205,5 @@ impl RowCursor {
 pub(super) fn no_cursor(rows: &RecordBatch, row: usize, key: &[String], names: &[String]) -> Result<Reject> {
     let message = format!("the cursor ({}) is NULL: changes of this row are not noticed", names.join(", "));
     reject(rows, row, key, "row.null_cursor", message)
-        .map_err(|error| Error::defect("source.null_cursor", error))
+        .map_err(|error| Error::defect("source.null_cursor", &error))
 }
