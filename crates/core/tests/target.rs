@@ -119,7 +119,7 @@ fn a_target_nobody_has_described_goes_to_the_connection_of_its_kind(
 ) {
     let target = Target::undescribed(&text.parse().unwrap());
     assert_eq!((target.name.as_str(), target.connection.as_str()), (text, connection));
-    assert!(target.key.is_empty() && !target.create_if_missing);
+    assert!(target.key.is_empty() && target.create_if_missing);
 }
 
 proptest! {
