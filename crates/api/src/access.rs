@@ -34,8 +34,7 @@ pub(crate) async fn check(
     let token = bearer(request.headers()).map(digest);
     let peer = request.extensions().get::<Peer>().copied();
     let remembered = token.as_ref().and_then(|token| app.lookups.remembered(token));
-    // Whose token was good a moment ago guesses nothing.
-    if token.is_some() && remembered.is_none() {
+    if token.as_ref().is_some_and(|token| !app.lookups.is_familiar(token)) {
         app.logins.check(peer)?;
     }
     let known = remembered.filter(|caller| request.method().is_safe() && needed.permit(caller).is_ok());

@@ -1,5 +1,5 @@
 //! Tokens that nobody knows: logged, counted, and after some of them tried no faster than once a second and address.
-//! Whose token was good a moment ago is not slowed: many people may share an address.
+//! Whose token was good within the last day is not slowed: many people may share an address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -32,7 +32,7 @@ struct Tries {
 }
 
 impl Logins {
-    /// Before a token is looked for that was not good a moment ago.
+    /// Before a token is looked for that was not good lately.
     pub(crate) fn check(&self, peer: Option<Peer>) -> Result<()> {
         let Some(Peer(address)) = peer else { return Ok(()) };
         let tries = self.lock().get(&network(address.ip())).copied();

@@ -52,6 +52,11 @@ impl Lookups {
         self.recent.owner(digest)
     }
 
+    /// It was good within the last day: whoever sends it guesses nothing.
+    pub(crate) fn is_familiar(&self, digest: &[u8]) -> bool {
+        self.recent.lock().contains_key(digest)
+    }
+
     pub(crate) async fn pipeline(&self, reference: &PipelineRef) -> Result<Arc<PipelineListing>> {
         let found = self.pipelines.get(reference.clone()).await?;
         found.ok_or_else(|| Error::NoSuchPipeline(reference.to_string()))
@@ -63,16 +68,20 @@ impl Lookups {
     }
 }
 
-/// Tokens that were good a moment ago, and when their use was noted last: one that is used all the time is not written
-/// all the time.
+/// Tokens that were good when they were last looked for, and when their use was noted: one that is used all the time is not
+/// written all the time.
 #[derive(Debug, Default)]
 struct Recent(Mutex<HashMap<Vec<u8>, (TokenInfo, Instant)>>);
 
 const NOTED_EVERY: Duration = Duration::from_secs(60);
+const A_MOMENT: Duration = Duration::from_secs(120);
+const A_DAY: Duration = Duration::from_hours(24);
 
 impl Recent {
     fn owner(&self, digest: &[u8]) -> Option<TokenInfo> {
-        self.lock().get(digest).map(|(owner, _)| owner.clone())
+        let recent = self.lock();
+        let (owner, _) = recent.get(digest).filter(|(_, noted)| noted.elapsed() < A_MOMENT)?;
+        Some(owner.clone())
     }
 
     /// What a look has found of the tokens that were asked for; answers those whose use is to be noted.
@@ -80,7 +89,7 @@ impl Recent {
         let mut recent = self.lock();
         let noted: HashMap<&Vec<u8>, Instant> =
             digests.iter().filter_map(|digest| Some((digest, recent.remove(digest)?.1))).collect();
-        recent.retain(|_, (_, noted)| noted.elapsed() < NOTED_EVERY);
+        recent.retain(|_, (_, noted)| noted.elapsed() < A_DAY);
         let noted = |digest| noted.get(digest).copied().filter(|noted| noted.elapsed() < NOTED_EVERY);
         let (now, mut unnoted) = (Instant::now(), Vec::new());
         for (digest, owner) in owners {

@@ -244,12 +244,12 @@ async fn storage(session: &Session, name: &TargetName) -> Result<Storage> {
                 where n.nspname = $1 and c.relname = $2 group by c.oid, c.relkind";
     let row = session.client.query_one(sql, &[&schema, &table]).await;
     let row = row.map_err(|error| session.explain(error))?;
-    if let Some(heir) = row.get::<_, Option<String>>(3) {
+    if let Some(child) = row.get::<_, Option<String>>(3) {
         return Err(Error::fix(
             "sink.inherited",
-            format!("{heir} inherits from {name}: its rows would be deleted"),
+            format!("{child} inherits from {name}: its rows would be deleted"),
         )
-        .hint(format!("`alter table {heir} no inherit {name}`, or write to a table that has none")));
+        .hint(format!("`alter table {child} no inherit {name}`, or write to a table that has none")));
     }
     Ok(Storage { partitioned: row.get(0), has_triggers: row.get(1), is_unlogged: row.get(2) })
 }
