@@ -178,7 +178,7 @@ async fn described_table(client: &Client, oid: u32, numbers: &[i16], ordered: us
         unique: row.get(4),
     };
     let columns = client.query(sql, &[&oid, &numbers]).await?.iter().map(column).collect();
-    let sql = "select format('%I.%I', n.nspname, c.relname), c.relkind::text in ('r', 'p', 'm'),
+    let sql = "select format('%I.%I', n.nspname, c.relname), c.relkind::text in ('r', 'p', 'm') and has_column_privilege(c.oid, 'xmin', 'select'),
                       exists (select from pg_index i join pg_class x on x.oid = i.indexrelid join pg_am m on m.oid = x.relam
                                where i.indrelid = c.oid and m.amname = 'btree' and i.indisvalid and i.indpred is null
                                  and i.indnkeyatts >= cardinality($2::int2[])

@@ -179,6 +179,33 @@ async fn with_partitions() -> Stage {
 }
 
 #[rstest]
+#[tokio::test]
+async fn increments_of_a_login_with_rights_on_some_columns_meet_every_change(
+    #[values(QUERY, FILTERED)] query: &str,
+) {
+    let stage = Stage::with_films(20).await;
+    let settings = as_reader(&stage, COLUMNS).await;
+    let id = stage.incremental_of(query, 7).await;
+    let run = async || {
+        stage.request(id).await;
+        stage.work_off(settings.clone()).await;
+        assert_eq!(stage.status(id).await, Status::Idle);
+        assert_eq!(stage.differences().await, 0);
+    };
+    run().await;
+    stage.db.execute("update content.film set title = 'New', modified = now() where id in (3, 9)").await;
+    run().await;
+    // Within the late window, behind what the last pass has read.
+    stage
+        .db
+        .execute(
+            "update content.film set title = 'Late', modified = now() - interval '1 minute' where id = 5",
+        )
+        .await;
+    run().await;
+}
+
+#[rstest]
 #[case::the_whole_table("content.film", RELOAD)]
 #[case::a_partition("content.film_2", RELOAD_PARTITION)]
 #[case::a_partition_in_place_of_another("content.film", EXCHANGE)]

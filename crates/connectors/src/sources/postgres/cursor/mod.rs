@@ -457,6 +457,7 @@ fn is_read_whole(table: &ChangeTable, names: &[String], key: &[String], pipeline
     let is_its_change_key = pipeline.change_key_or(key) == key;
     table.projected
         && table.indexed
+        && table.has_versions
         && in_order
         && one_a_key
         && is_its_change_key
