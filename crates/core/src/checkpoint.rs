@@ -75,6 +75,26 @@ words! {
     }
 }
 
+words! {
+    /// The same, answered in advance for every change that is still to come.
+    OnChange, "on_change" {
+        /// A person is asked.
+        Ask = "ask",
+        Keep = "keep",
+        Reset = "reset",
+    }
+}
+
+impl OnChange {
+    pub const fn decision(self) -> Option<Decision> {
+        match self {
+            Self::Ask => None,
+            Self::Keep => Some(Decision::Keep),
+            Self::Reset => Some(Decision::Reset),
+        }
+    }
+}
+
 /// Versions of Python functions, by their names.
 pub type Code = BTreeMap<String, String>;
 
@@ -84,6 +104,8 @@ pub struct Resumption {
     pub run: RunId,
     pub mode: Mode,
     pub decision: Option<Decision>,
+    /// Where the run itself says nothing.
+    pub on_change: OnChange,
     pub config_hash: String,
     /// The target's key as it was found there.
     pub key: Vec<String>,
@@ -154,7 +176,10 @@ impl Checkpoint {
                 let (decided_by, deletes) = (self.decided_by, self.deletes);
                 Ok(Self { decided_by, deletes, ..Self::default() }.under(by))
             }
-            (Err(asked), Mode::Incremental) => Err(asked),
+            (Err(asked), Mode::Incremental) => match by.on_change.decision() {
+                Some(decision) => Ok(self.decide(decision, by)),
+                None => Err(asked),
+            },
         }
     }
 
@@ -175,7 +200,8 @@ impl Checkpoint {
     /// Where the target finds a row by its key alone, rows under another key are other rows: those that are there would stay
     /// beside them. So a checkpoint is not kept for these.
     pub fn require_key(&self, by: &Resumption) -> Result<()> {
-        let keeps = by.decision == Some(Decision::Keep) && self.decided_by != Some(by.run);
+        let decision = by.decision.or_else(|| by.on_change.decision());
+        let keeps = decision == Some(Decision::Keep) && self.decided_by != Some(by.run);
         let other = !self.key.is_empty() && !by.key.is_empty() && self.key != by.key;
         match keeps && other && by.mode == Mode::Incremental && self.position != Position::start() {
             true => Err(Error::key_changed(&self.key, &by.key)),
@@ -224,6 +250,15 @@ impl Checkpoint {
     pub fn restore(&self, earlier: &Self) -> Self {
         let deletes = Deletes::default();
         Self { decided_by: self.decided_by, edited: true, deletes, ..earlier.without_pass() }
+    }
+
+    /// A person has decided what it is worth under a configuration that they have just changed.
+    #[must_use]
+    pub fn decided(&self, decision: Decision, config_hash: String) -> Self {
+        match decision {
+            Decision::Keep => Self { config_hash, edited: true, ..self.without_pass() },
+            Decision::Reset => self.reset(),
+        }
     }
 
     fn decide(&self, decision: Decision, by: &Resumption) -> Self {
@@ -313,7 +348,16 @@ mod tests {
         let key = vec![key.to_owned()];
         let config_hash = config_hash.into();
         let run = RunId(Uuid::max());
-        Resumption { run, mode, decision, config_hash, key, code: Code::new(), continues_since: None }
+        Resumption {
+            run,
+            mode,
+            decision,
+            on_change: OnChange::Ask,
+            config_hash,
+            key,
+            code: Code::new(),
+            continues_since: None,
+        }
     }
 
     #[test]

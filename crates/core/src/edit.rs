@@ -6,7 +6,7 @@ use crate::{Pipeline, Status};
 
 /// A run works on the configuration as it was when it was asked for. These may change under it all the same: they name
 /// the pipeline, set its pace or bound it.
-const ANYTIME: [&str; 11] = [
+const ANYTIME: [&str; 12] = [
     "name",
     "description",
     "tags",
@@ -18,6 +18,7 @@ const ANYTIME: [&str; 11] = [
     "reject_limit",
     "freshness_limit_seconds",
     "reconcile_schedule",
+    "on_change",
 ];
 
 /// Fields that have to wait for the end of the run.

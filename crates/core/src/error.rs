@@ -43,7 +43,7 @@ pub const DIRECT: &str = "give the address of the Postgres server itself: Vitrin
 /// How pgbouncer begins to refuse startup options that it is not told to drop.
 pub const REFUSED_OPTIONS: &str = "unsupported startup parameter";
 
-const DECIDE: &str = "run it with checkpoint `keep` to go on from there, with checkpoint `reset` to read everything from the start, or in mode `full`";
+const DECIDE: &str = "run it with checkpoint `keep` to go on from there, with checkpoint `reset` to read everything from the start, or in mode `full`; `on_change` of the pipeline answers for every change to come";
 
 impl Error {
     pub fn new(remedy: Remedy, code: &'static str, message: impl Into<String>) -> Self {

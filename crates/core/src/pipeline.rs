@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::{
-    AllowedTargets, DocumentRules, Schedule, Shared, Target, TargetName, TargetPart, TaskKind, TaskPlan,
-    is_allowed_target, words::words,
+    AllowedTargets, DocumentRules, OnChange, Schedule, Shared, Target, TargetName, TargetPart, TaskKind,
+    TaskPlan, is_allowed_target, words::words,
 };
 
 macro_rules! id {
@@ -130,9 +130,16 @@ pub struct Pipeline {
     pub read: ReadBy,
     #[serde(default = "direct")]
     pub first_load: FirstLoad,
+    /// What becomes of a checkpoint whose configuration has changed.
+    #[serde(default = "ask")]
+    pub on_change: OnChange,
     pub python_task: Option<String>,
     #[serde(default)]
     pub plan: TaskPlan,
+}
+
+fn ask() -> OnChange {
+    OnChange::Ask
 }
 
 fn auto() -> ReadBy {

@@ -4,8 +4,8 @@
 use rstest::rstest;
 use uuid::Uuid;
 use vitrina_core::{
-    AllowedTargets, Capture, FirstLoad, Locked, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, Shared,
-    Status, Target, Task, TaskPlan,
+    AllowedTargets, Capture, FirstLoad, Locked, Mode, OnChange, Pipeline, PipelineId, PipelineKind, ReadBy,
+    Shared, Status, Target, Task, TaskPlan,
 };
 
 type Edit = fn(&mut Pipeline);
@@ -86,6 +86,7 @@ fn each_breach_alone_is_the_only_one_reported(#[case] code: &str, #[case] field:
 #[case::plan(false, "tasks", |p: &mut Pipeline| p.plan = plan("select 1"))]
 #[case::cursor(false, "incremental_key", |p: &mut Pipeline| p.incremental_key = Some("modified".into()))]
 #[case::capture(false, "capture", |p: &mut Pipeline| p.capture = Capture::Changelog)]
+#[case::on_change(true, "on_change", |p: &mut Pipeline| p.on_change = OnChange::Keep)]
 #[case::late_window(false, "late_window_seconds", |p: &mut Pipeline| p.late_window_seconds = 1)]
 fn under_a_run_only_what_sets_its_pace_and_limits_may_change(
     #[case] anytime: bool,
@@ -253,6 +254,7 @@ fn so_does_a_change_of_the_target(#[case] edit: fn(&mut Target)) {
 #[case::reconcile_schedule(|p: &mut Pipeline| p.reconcile_schedule = Some("1d".into()))]
 #[case::read(|p: &mut Pipeline| p.read = ReadBy::Keyset)]
 #[case::first_load(|p: &mut Pipeline| p.first_load = FirstLoad::Staged)]
+#[case::on_change(|p: &mut Pipeline| p.on_change = OnChange::Keep)]
 #[case::late_window(|p: &mut Pipeline| p.late_window_seconds = 5)]
 #[case::mode(|p: &mut Pipeline| p.mode = Mode::Incremental)]
 fn a_change_of_pace_does_not(#[case] edit: Edit) {
@@ -361,6 +363,7 @@ fn films() -> Pipeline {
         reconcile_schedule: None,
         read: ReadBy::Auto,
         first_load: FirstLoad::Direct,
+        on_change: OnChange::Ask,
         python_task: None,
         plan: TaskPlan::default(),
     }

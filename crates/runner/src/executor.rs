@@ -352,6 +352,7 @@ impl Executor {
             run: claim.run,
             mode: claim.mode,
             decision: claim.decision,
+            on_change: claim.pipeline.on_change,
             config_hash: claim.pipeline.config_hash(self.target(claim)),
             key: key.to_vec(),
             code: self.code(&claim.pipeline),
@@ -365,7 +366,8 @@ impl Executor {
         if had_load && resumed.checkpoint.load.is_none() {
             events::load_begins_anew(claim.resume, self.settings.load_max_age);
         }
-        match claim.decision.filter(|_| resumed.checkpoint.decided_by != before) {
+        let decision = claim.decision.or_else(|| claim.pipeline.on_change.decision());
+        match decision.filter(|_| resumed.checkpoint.decided_by != before) {
             Some(decision) => self.decide(claim, decision, &resumed, sink).await,
             None => Ok(resumed),
         }
@@ -391,7 +393,7 @@ impl Executor {
         resumed: &State,
         sink: &mut dyn Sink,
     ) -> Result<State> {
-        tracing::info!(%decision, "the checkpoint is changed, as the run was asked to");
+        tracing::info!(%decision, "the checkpoint is changed, as the run or its pipeline says");
         let State { checkpoint, version } = resumed;
         self.store.decide(&claim.lease, claim.run, decision, *version, checkpoint).await?;
         self.seal(claim, sink).await

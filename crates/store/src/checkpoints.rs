@@ -1,5 +1,7 @@
 //! Checkpoints that people look at and change, and what they have been.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -108,6 +110,17 @@ impl Store {
         Ok(document.map(serde_json::from_value).transpose()?)
     }
 
+    /// Of those among these pipelines that have read something.
+    pub async fn checkpoints_of(&self, pipelines: &[PipelineId]) -> Result<HashMap<PipelineId, Checkpoint>> {
+        let ids: Vec<Uuid> = pipelines.iter().map(|pipeline| pipeline.0).collect();
+        let found: Vec<(Uuid, Value)> =
+            sqlx::query_as("select pipeline_id, checkpoint from etl.etl_state where pipeline_id = any($1)")
+                .bind(&ids)
+                .fetch_all(&self.pool)
+                .await?;
+        found.into_iter().map(|(id, stored)| Ok((PipelineId(id), serde_json::from_value(stored)?))).collect()
+    }
+
     /// Newest first.
     pub async fn checkpoints(&self, pipeline: PipelineId, limit: i64) -> Result<Vec<CheckpointRecord>> {
         let documents: Vec<Value> = sqlx::query_scalar(
@@ -121,8 +134,32 @@ impl Store {
     }
 }
 
+/// Answers the checkpoint that was there.
+pub(crate) async fn decide_checkpoint(
+    tx: &mut PgConnection,
+    pipeline: PipelineId,
+    decision: Decision,
+    config_hash: String,
+) -> Result<Value> {
+    let (stored, version): (Value, i64) =
+        sqlx::query_as("select checkpoint, version from etl.etl_state where pipeline_id = $1 for update")
+            .bind(pipeline.0)
+            .fetch_one(&mut *tx)
+            .await?;
+    let checkpoint: Checkpoint = serde_json::from_value(stored.clone())?;
+    sqlx::query(CHANGE)
+        .bind(pipeline.0)
+        .bind(version)
+        .bind(json!(checkpoint.decided(decision, config_hash)))
+        .bind(None::<Uuid>)
+        .bind(decision.as_str())
+        .execute(tx)
+        .await?;
+    Ok(stored)
+}
+
 /// Locks the pipeline, as every change of its state does.
-async fn refuse_open_run(tx: &mut PgConnection, pipeline: PipelineId) -> Result<()> {
+pub(crate) async fn refuse_open_run(tx: &mut PgConnection, pipeline: PipelineId) -> Result<()> {
     let open: Option<bool> = sqlx::query_scalar(
         "select status in ('RUN_REQUESTED', 'RUNNING', 'PAUSE_REQUESTED') from etl.etl_pipelines where id = $1 for no key update",
     )

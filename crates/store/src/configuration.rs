@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sqlx::PgConnection;
-use vitrina_core::{Capture, Event, Pipeline, PipelineId, Target, TargetName};
+use vitrina_core::{Capture, Decision, Event, Pipeline, PipelineId, Target, TargetName};
 
 use crate::access::{Actor, write_audit};
+use crate::checkpoints::{decide_checkpoint, refuse_open_run};
 use crate::lease_owners::issued;
 use crate::pipelines::find;
 use crate::requests::{Request, leave};
@@ -30,6 +31,11 @@ pub enum Change {
         id: PipelineId,
         version: Option<i64>,
     },
+    /// What becomes of a checkpoint of the configuration before these changes.
+    Decide {
+        pipeline: PipelineId,
+        decision: Decision,
+    },
     /// Without a version there must be no such target yet.
     PutTarget {
         target: Target,
@@ -50,6 +56,7 @@ impl Change {
             Self::DeletePipeline { id, .. } => (1, id.to_string()),
             Self::CreatePipeline(pipeline) => (2, pipeline.id.to_string()),
             Self::DeleteTarget { name, .. } => (3, name.clone()),
+            Self::Decide { pipeline, .. } => (4, pipeline.to_string()),
         }
     }
 }
@@ -58,7 +65,7 @@ const PIPELINE_COLUMNS: &str =
     "name, description, tags, type, source_type, source_connection, source_table, source_query, target_table,
      shared_value, mode, batch_size, schedule_interval, full_schedule, incremental_key, incremental_id_key, capture, change_key, watch,
      late_window_seconds, delete_limit, reject_limit, freshness_limit_seconds, reconcile_schedule, read, first_load,
-     python_task";
+     on_change, python_task";
 
 impl Store {
     /// All of them or none.
@@ -110,7 +117,7 @@ async fn lock_targets(tx: &mut PgConnection, changes: &[Change]) -> Result<Vec<S
         Change::CreatePipeline(pipeline) | Change::EditPipeline { after: pipeline, .. } => {
             Some(pipeline.effective_target().to_owned())
         }
-        Change::DeletePipeline { .. } => None,
+        Change::DeletePipeline { .. } | Change::Decide { .. } => None,
     };
     let names: BTreeSet<String> = changes.iter().filter_map(name).collect();
     let names: Vec<String> = names.into_iter().collect();
@@ -132,6 +139,7 @@ async fn carry_out(tx: &mut PgConnection, change: &Change, actor: &Actor) -> Res
         Change::CreatePipeline(pipeline) => create(tx, pipeline, actor).await,
         Change::EditPipeline { after, version } => edit(tx, after, *version, actor).await,
         Change::DeletePipeline { id, version } => delete(tx, *id, *version, actor).await,
+        Change::Decide { pipeline, decision } => decide(tx, *pipeline, *decision, actor).await,
         Change::PutTarget { target, version } => put_target(tx, target, *version, actor).await,
         Change::DeleteTarget { name, version } => delete_target(tx, name, *version, actor).await,
     }
@@ -206,6 +214,22 @@ async fn delete(tx: &mut PgConnection, id: PipelineId, version: Option<i64>, act
     sqlx::query("delete from etl.etl_pipelines where id = $1").bind(id.0).execute(&mut *tx).await?;
     let document = serde_json::to_value(&before.config)?;
     write_audit(tx, actor, "pipeline.delete", &subject(id), Some(document), None).await
+}
+
+/// The configuration is by now as these changes leave it.
+async fn decide(
+    tx: &mut PgConnection,
+    pipeline: PipelineId,
+    decision: Decision,
+    actor: &Actor,
+) -> Result<()> {
+    refuse_open_run(tx, pipeline).await?;
+    let config = find(tx, &PipelineRef::Id(pipeline)).await?.config;
+    let Ok(name) = config.effective_target().parse() else { return Ok(()) };
+    let hash = config.config_hash(&target(tx, &name).await?);
+    let before = decide_checkpoint(tx, pipeline, decision, hash).await?;
+    let action = format!("state.{decision}");
+    write_audit(tx, actor, &action, &subject(pipeline), Some(before), None).await
 }
 
 /// What it has left at its ends only a runner can remove. A name that is no target has nothing beside it, and only the

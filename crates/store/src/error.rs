@@ -58,7 +58,7 @@ pub enum Error {
     )]
     VersionMoved { current: i64 },
     /// Fields that have to wait for the end of the open run.
-    #[error("{0}\nhint: pause or cancel the run first, or wait for its end")]
+    #[error("{0}\nhint: pause or cancel the run first, or wait for its end, as `vitrina apply --wait` does")]
     Locked(#[from] Locked),
     #[error("there is no target {0}")]
     NoSuchTarget(String),

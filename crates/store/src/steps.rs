@@ -391,7 +391,8 @@ fn builds_on_the_checkpoint(
     let carried = carried(paused, request);
     let backfill = request.is_backfill() || carried.is_some_and(RunRecord::is_backfill);
     let rollback = request.rollback || carried.is_some_and(|run| run.rollback);
-    let decided = request.checkpoint.or(carried.and_then(|run| run.checkpoint)).is_some();
+    let decision = request.checkpoint.or(carried.and_then(|run| run.checkpoint));
+    let decided = decision.or_else(|| record.config.on_change.decision()).is_some();
     mode(paused, record, request) == Mode::Incremental && !backfill && !rollback && !decided
 }
 

@@ -46,6 +46,7 @@ const fields = [
   'freshness_limit_seconds',
   'read',
   'first_load',
+  'on_change',
   'python_task',
   'tasks',
 ] as const satisfies (keyof PipelineConfig & keyof PipelineDetail)[];

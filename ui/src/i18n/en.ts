@@ -508,6 +508,8 @@ export const en = {
   'plan.before': 'Before',
   'plan.after': 'After',
   'effect.decision': 'The next incremental run asks what becomes of the checkpoint: keep or reset.',
+  'effect.keep': 'It goes on from its checkpoint: rows that do not change are not read again.',
+  'effect.reset': 'It begins anew: its next run reads everything.',
   'effect.rebuild':
     'The index is built anew: the next full run loads one beside it and swaps it in. An incremental run asks first.',
   'effect.fields':
@@ -651,4 +653,5 @@ export const en = {
   'field.watch': 'Watched tables, as in a file',
   'field.read': 'Reading',
   'field.first_load': 'First load',
+  'field.on_change': 'Checkpoint of a changed configuration',
 };

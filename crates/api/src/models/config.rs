@@ -7,8 +7,8 @@ use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, OneOfBuilder, 
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use vitrina_core::{
-    Capture, FirstLoad, LONGEST_TAG, MOST_TAGS, Mode, Pipeline, PipelineId, PipelineKind, ReadBy, Target,
-    TargetName, TaskPlan,
+    Capture, FirstLoad, LONGEST_TAG, MOST_TAGS, Mode, OnChange, Pipeline, PipelineId, PipelineKind, ReadBy,
+    Target, TargetName, TaskPlan,
 };
 
 use super::{Document, SharedTarget};
@@ -95,6 +95,11 @@ pub(crate) struct PipelineConfig {
     #[serde(default = "direct")]
     #[schema(value_type = words::FirstLoad)]
     first_load: FirstLoad,
+    /// What an incremental run does with a checkpoint of another configuration: ask, keep it, or reset it and read everything
+    /// again.
+    #[serde(default = "ask")]
+    #[schema(value_type = words::OnChange)]
+    on_change: OnChange,
     python_task: Option<String>,
     /// A task plan; where there is one it wins over `source_query`.
     #[serde(default)]
@@ -145,6 +150,7 @@ impl PipelineConfig {
             reconcile_schedule: self.reconcile_schedule,
             read: self.read,
             first_load: self.first_load,
+            on_change: self.on_change,
             python_task: self.python_task,
             plan: TaskPlan::new(self.tasks.into_iter().map(Into::into).collect()),
         }
@@ -181,6 +187,7 @@ impl From<Pipeline> for PipelineConfig {
             reconcile_schedule: pipeline.reconcile_schedule,
             read: pipeline.read,
             first_load: pipeline.first_load,
+            on_change: pipeline.on_change,
             python_task: pipeline.python_task,
             tasks: pipeline.plan.tasks.into_iter().map(Into::into).collect(),
         }
@@ -294,4 +301,7 @@ fn auto() -> ReadBy {
 }
 fn direct() -> FirstLoad {
     FirstLoad::Direct
+}
+fn ask() -> OnChange {
+    OnChange::Ask
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
-use vitrina_core::{Capture, FirstLoad, Mode, PipelineKind, ReadBy, Status};
+use vitrina_core::{Capture, FirstLoad, Mode, OnChange, PipelineKind, ReadBy, Status};
 use vitrina_store::{PipelineListing, PipelineRecord};
 
 use super::{Check, LastReconcile, Run, Task, Waiting, Watch, words};
@@ -135,6 +135,8 @@ pub(crate) struct PipelineDetail {
     read: ReadBy,
     #[schema(value_type = words::FirstLoad)]
     first_load: FirstLoad,
+    #[schema(value_type = words::OnChange)]
+    on_change: OnChange,
     python_task: Option<String>,
     tasks: Vec<Task>,
 }
@@ -163,6 +165,7 @@ impl From<PipelineRecord> for PipelineDetail {
             reconcile_schedule: config.reconcile_schedule,
             read: config.read,
             first_load: config.first_load,
+            on_change: config.on_change,
             python_task: config.python_task,
             tasks: config.plan.tasks.into_iter().map(Task::from).collect(),
         }

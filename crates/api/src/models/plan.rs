@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
+use vitrina_core::Decision;
 
 use super::{Check, Document, PipelineConfig, SharedTarget, TargetConfig, words};
 
@@ -17,6 +18,11 @@ pub(crate) struct Configuration {
     /// Delete pipelines and targets that are not named.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) prune: bool,
+    /// What becomes of the checkpoints of pipelines that these changes give another meaning; left out, what `on_change` of each
+    /// says.
+    #[schema(value_type = Option<words::Decision>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) checkpoint: Option<Decision>,
 }
 
 /// A target as a file names it.
@@ -87,7 +93,8 @@ pub(crate) struct PlannedChange {
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Effect {
-    /// `index.rebuild`, `index.fields`, `checkpoint.decision`, `target.left` or `history.gone`.
+    /// `index.rebuild`, `index.fields`, `checkpoint.decision`, `checkpoint.keep`, `checkpoint.reset`, `target.left` or
+    /// `history.gone`.
     #[schema(example = "checkpoint.decision")]
     pub(crate) code: &'static str,
     pub(crate) detail: String,

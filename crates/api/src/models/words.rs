@@ -28,6 +28,7 @@ documented!(
     FirstLoad,
     Mode,
     OnActive,
+    OnChange,
     PipelineKind,
     ReadBy,
     ReconcileStage,

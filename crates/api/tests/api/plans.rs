@@ -207,6 +207,98 @@ async fn a_change_that_fails_takes_the_others_of_its_plan_with_it() {
     assert_eq!(app.get("/pipelines/films").await.body["batch_size"], 1000);
 }
 
+/// A pipeline that has read something under another configuration, and a file with a new query for it.
+async fn with_read_films(app: &App) -> Value {
+    let query = "select id, title, n, modified from content.film_work";
+    let films = json!({"name": "films", "target_table": "analytics.films", "source_query": query, "mode": "incremental",
+                       "incremental_key": "modified", "incremental_id_key": "id"});
+    let mut files = json!({"targets": [{"name": "analytics.films", "key": ["id"]}], "pipelines": [films]});
+    app.settle(&files).await;
+    app.database
+        .execute(r#"update etl.etl_state set checkpoint = '{"position": {"done": {"bound": ["2026-01-01 00:00:00+00", "1"]}}, "config_hash": "another"}'"#)
+        .await;
+    files["pipelines"][0]["source_query"] = json!(format!("{query} where n > 5"));
+    files
+}
+
+fn effects(plan: &Value) -> Vec<&str> {
+    let changes = plan["changes"].as_array().unwrap().iter();
+    changes
+        .flat_map(|change| change["effects"].as_array().unwrap())
+        .map(|effect| effect["code"].as_str().unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_plan_tells_which_checkpoints_need_a_decision_and_carries_it_out() {
+    let app = App::start().await;
+    let mut files = with_read_films(&app).await;
+    let asked = app.plan(&files).await;
+    assert_eq!(effects(&asked), ["checkpoint.decision"], "{asked}");
+    let detail = asked["changes"][0]["effects"][0]["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("films") && detail.contains("--checkpoint") && detail.contains("on_change"),
+        "{detail}"
+    );
+    files["checkpoint"] = json!("keep");
+    let kept = app.plan(&files).await;
+    assert_eq!(effects(&kept), ["checkpoint.keep"], "{kept}");
+    app.apply(&files, &asked["hash"]).await.assert_problem(409, "plan.moved");
+    app.apply(&files, &kept["hash"]).await.assert(200);
+    let state = app.get("/pipelines/films/state").await.assert(200).body;
+    assert_eq!(state["checkpoint"]["position"]["done"]["bound"][0], "2026-01-01 00:00:00+00", "{state}");
+    app.post("/pipelines/films/run").await.assert(202);
+    let audited: i64 =
+        app.database.value("select count(*) from etl.etl_audit where action = 'state.keep'").await;
+    assert_eq!(audited, 1);
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_reset_with_the_change_of_the_target_that_its_pipeline_writes_to() {
+    let app = App::start().await;
+    let mut files = with_read_films(&app).await;
+    app.settle(&files).await;
+    files["targets"][0]["key"] = json!(["title"]);
+    files["checkpoint"] = json!("reset");
+    let plan = app.plan(&files).await;
+    assert_eq!(effects(&plan), ["checkpoint.reset"], "{plan}");
+    assert_eq!(plan["changes"][0]["kind"], "target");
+    app.apply(&files, &plan["hash"]).await.assert(200);
+    let state = app.get("/pipelines/films/state").await.assert(200).body;
+    assert_eq!(state["checkpoint"]["position"], json!({}), "{state}");
+}
+
+#[tokio::test]
+async fn a_pipeline_that_says_what_becomes_of_its_checkpoint_is_asked_nothing() {
+    let app = App::start().await;
+    let mut files = with_read_films(&app).await;
+    files["pipelines"][0]["on_change"] = json!("reset");
+    let plan = app.plan(&files).await;
+    assert_eq!(effects(&plan), ["checkpoint.reset"], "{plan}");
+    app.settle(&files).await;
+    assert_eq!(app.get("/pipelines/films").await.body["on_change"], "reset");
+    app.post("/pipelines/films/run").await.assert(202);
+    files["pipelines"][0]["on_change"] = json!("sometimes");
+    app.post_json("/plan", &files).await.assert_problem(422, "request.invalid");
+}
+
+#[tokio::test]
+async fn a_decision_where_none_is_needed_changes_no_checkpoint() {
+    let app = App::start().await;
+    let mut files = with_read_films(&app).await;
+    let mut paced = files.clone();
+    app.settle(&files).await;
+    paced["pipelines"][0]["batch_size"] = json!(3);
+    assert_eq!(effects(&app.plan(&paced).await), ["checkpoint.decision"], "still nobody has decided");
+    app.database.execute("update etl.etl_state set checkpoint = '{}'").await;
+    files["pipelines"][0]["source_query"] = json!("select id, title, modified from content.film_work");
+    files["checkpoint"] = json!("reset");
+    let plan = app.plan(&files).await;
+    assert!(effects(&plan).is_empty(), "{plan}");
+    app.settle(&files).await;
+    assert_eq!(app.plan(&files).await["changes"], json!([]));
+}
+
 #[tokio::test]
 async fn a_changed_mapping_is_planned_as_a_rebuild_of_its_index() {
     let app = App::start().await;
@@ -290,21 +382,6 @@ async fn a_pipeline_that_an_operator_disabled_stays_so_unless_the_file_speaks_of
     enabling["pipelines"][0]["enabled"] = json!(true);
     app.settle(&enabling).await;
     assert_eq!(app.get("/pipelines/films").await.body["enabled"], true);
-}
-
-#[tokio::test]
-async fn a_plan_tells_that_a_changed_query_asks_for_a_decision() {
-    let app = App::start().await;
-    app.settle(&files()).await;
-    app.fail("films").await;
-    let mut edited = files();
-    edited["pipelines"][0]["source_query"] = json!("select id from content.film_work");
-    let plan = app.plan(&edited).await;
-    let effects = plan["changes"][0]["effects"].to_string();
-    assert!(effects.contains("keep or reset"), "{effects}");
-    edited["pipelines"][0] = films();
-    edited["pipelines"][0]["batch_size"] = json!(3);
-    assert_eq!(app.plan(&edited).await["changes"][0]["effects"], json!([]));
 }
 
 #[tokio::test]
@@ -394,7 +471,7 @@ async fn files_share_a_mart_and_take_that_back() {
         json!({"field": "shared", "before": by_rows, "after": {"by": "columns"}}),
         "{plan}"
     );
-    assert_eq!(change["effects"][0]["code"], "checkpoint.decision", "{plan}");
+    assert_eq!(change["effects"], json!([]), "nobody has read anything yet: {plan}");
     app.settle(&columns).await;
     let exported = app.get("/export").await.assert(200).body;
     assert_eq!(exported["targets"][0]["shared"], json!({"by": "columns"}));

@@ -54,7 +54,7 @@ pub(crate) struct Problem {
     pub(crate) status: u16,
     #[serde(default)]
     pub(crate) code: String,
-    detail: String,
+    pub(crate) detail: String,
     hint: Option<String>,
     #[serde(default)]
     pub(crate) errors: Vec<ProblemPart>,

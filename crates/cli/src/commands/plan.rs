@@ -2,18 +2,21 @@
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 use similar::TextDiff;
+use vitrina_core::Decision;
 
-use crate::client::{Client, FieldChange, Plan, PlannedChange};
+use crate::client::{self, Answer, Applied, Client, FieldChange, Plan, PlannedChange};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::files::Files;
-use crate::output;
+use crate::output::{self, Progress};
+use crate::shutdown::Shutdown;
 
-use super::validate;
+use super::{validate, watch};
 
 pub(crate) const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -30,7 +33,9 @@ pub(crate) const APPLY_EXAMPLES: &str = "\
 Examples:
   vitrina apply pipelines/                     show the plan, and ask
   vitrina apply pipelines/ --yes               do not ask
-  vitrina apply pipelines/ --plan-hash 5f1c…   exactly the plan that was looked at, or nothing";
+  vitrina apply pipelines/ --plan-hash 5f1c…   exactly the plan that was looked at, or nothing
+  vitrina apply pipelines/ --checkpoint reset  what has another query is read anew
+  vitrina apply pipelines/ --yes --wait        as soon as the runs that are in its way have ended";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Paths {
@@ -40,6 +45,20 @@ pub(crate) struct Paths {
     /// Delete pipelines and targets that the files do not name
     #[arg(long)]
     prune: bool,
+    /// keep or reset: what becomes of the checkpoints of pipelines whose query, key or target changes
+    #[arg(long, value_name = "WHAT")]
+    checkpoint: Option<Decision>,
+}
+
+impl Paths {
+    /// As POST /plan takes it.
+    fn configuration(&self, files: &Files) -> Value {
+        let mut configuration = files.configuration(self.prune);
+        if let Some(decision) = self.checkpoint {
+            configuration["checkpoint"] = json!(decision);
+        }
+        configuration
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -61,6 +80,12 @@ pub(crate) struct Apply {
     /// Apply only the plan of this hash
     #[arg(long, value_name = "HASH")]
     plan_hash: Option<String>,
+    /// Where runs are in its way, wait until they have ended
+    #[arg(long)]
+    wait: bool,
+    /// Wait no longer than this, such as 90s or 10m; then nothing is applied
+    #[arg(long, value_name = "TIME", requires = "wait", value_parser = watch::timeout)]
+    timeout: Option<Duration>,
 }
 
 pub(crate) async fn plan(args: &Args, context: &Context) -> Result<Exit> {
@@ -73,8 +98,8 @@ pub(crate) async fn diff(args: &Args, context: &Context) -> Result<Exit> {
 
 async fn show(args: &Args, context: &Context, tell: fn(&PlannedChange) -> String) -> Result<Exit> {
     let (files, client) = (Files::read(&args.files.paths)?, context.client()?);
-    let plan =
-        client.plan(&files.configuration(args.files.prune)).await.map_err(|error| files.explain(error))?;
+    let configuration = args.files.configuration(&files);
+    let plan = client.plan(&configuration).await.map_err(|error| files.explain(error))?;
     context.output.show(&plan.document, || text(&plan.known, tell));
     complain(&plan.known, &files);
     Ok(match plan.known.ok {
@@ -86,7 +111,7 @@ async fn show(args: &Args, context: &Context, tell: fn(&PlannedChange) -> String
 
 pub(crate) async fn apply(args: &Apply, context: &Context) -> Result<Exit> {
     let (files, client) = (Files::read(&args.files.paths)?, context.client()?);
-    let configuration = files.configuration(args.files.prune);
+    let configuration = args.files.configuration(&files);
     let plan = client.plan(&configuration).await.map_err(|error| files.explain(error))?.known;
     complain(&plan, &files);
     if !plan.ok {
@@ -108,16 +133,53 @@ pub(crate) async fn apply(args: &Apply, context: &Context) -> Result<Exit> {
         output::say(&text(&plan, summary));
         consent(if names_nothing { NOTHING_NAMED } else { NOBODY_AGREES })?;
     }
-    carry_out(&client, configuration, &plan, context).await
-}
-
-async fn carry_out(client: &Client, configuration: Value, plan: &Plan, context: &Context) -> Result<Exit> {
-    let applied = client.apply(configuration, &plan.hash).await?;
+    let shutdown = Shutdown::on_signals()?;
+    let patience = args.timeout.unwrap_or(Duration::MAX);
+    let applied = tokio::time::timeout(patience, carry_out(&client, configuration, &plan, args.wait));
+    let applied = match shutdown.race(applied).await {
+        Some(Ok(applied)) => applied?,
+        Some(Err(_)) => {
+            return Err(
+                Exit::TimedOut.fault(format!("the time is over, and nothing was applied{STILL_RUNS}"))
+            );
+        }
+        None => {
+            return Err(Exit::Interrupted.fault(format!("interrupted, and nothing was applied{STILL_RUNS}")));
+        }
+    };
     context.output.show(&applied.document, || {
         let done = applied.known.changes.iter().map(summary).collect::<Vec<_>>().join("\n");
         format!("{done}\napplied {} changes", applied.known.changes.len())
     });
     Ok(Exit::Done)
+}
+
+const STILL_RUNS: &str =
+    "\nhint: `vitrina status` shows what runs; `vitrina pause` or `vitrina cancel` ends it sooner";
+/// Refusals that end with the run that they speak of.
+const IN_THE_WAY: [&str; 2] = ["pipeline.locked", "pipeline.active"];
+
+/// What was planned and nothing else, at once or as soon as no run is in its way any more.
+async fn carry_out(
+    client: &Client,
+    configuration: Value,
+    plan: &Plan,
+    waits: bool,
+) -> Result<Answer<Applied>> {
+    let mut progress = Progress::default();
+    loop {
+        match client.apply(configuration.clone(), &plan.hash).await {
+            Err(client::Error::Refused(problem)) if waits && IN_THE_WAY.contains(&problem.code.as_str()) => {
+                let reason = format!("waits for the end of a run: {}", problem.detail);
+                progress.show("waits", &reason, None);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            applied => {
+                progress.finish();
+                return Ok(applied?);
+            }
+        }
+    }
 }
 
 const NOBODY_AGREES: &str =

@@ -121,6 +121,64 @@ async fn files_are_validated_planned_applied_and_then_change_nothing() {
     films(&["delete", "films", "--yes"]).refuses(2);
 }
 
+const FOLLOWED: &str = "    mode: incremental\n    incremental_key: modified\n    incremental_id_key: id\n";
+
+#[tokio::test]
+async fn a_changed_query_says_what_becomes_of_its_checkpoint_and_the_next_run_does_it() {
+    let place = Place::new().await;
+    let film = |number: i32| {
+        format!(
+            "insert into content.film values ({number}, 'Film', '2026-01-01'); alter table analytics.film add column if not exists modified timestamptz"
+        )
+    };
+    place.db.execute(&film(1)).await;
+    let (files, query) = (format!("{FILMS}{FOLLOWED}"), "select id, title, modified from content.film\n");
+    place.vitrina(&["apply", ".", "--yes"], &files, query).ends(0);
+    place.vitrina(&["run", "films", "--watch"], &files, query).ends(0);
+    let louder = "select id, upper(title) as title, modified from content.film\n";
+    let edited = |arguments: &[&str]| place.vitrina(arguments, &files, louder);
+    let asked = edited(&["plan", "."]).ends(0);
+    assert!(asked.contains("! the next incremental run of films asks what becomes of its checkpoint: --checkpoint keep or reset answers here"), "{asked}");
+    let unknown = edited(&["apply", ".", "--checkpoint", "forget"]).output();
+    assert!(text(&unknown.stderr).contains("one of keep, reset"));
+    let planned = edited(&["plan", ".", "--checkpoint", "reset"]).ends(0);
+    assert!(planned.contains("! films begins anew: its next run reads everything"), "{planned}");
+    edited(&["apply", ".", "--yes", "--checkpoint", "reset"]).ends(0);
+    let read = edited(&["run", "films", "--watch"]).ends(0);
+    assert!(read.contains("1 rows read, 1 written"), "{read}");
+    let standing = files.replace("    mode:", "    on_change: keep\n    mode:");
+    let kept = place.vitrina(&["apply", ".", "--yes"], &standing, query).ends(0);
+    assert!(kept.contains("! films goes on from its checkpoint"), "{kept}");
+    let read = edited(&["run", "films", "--watch"]).ends(0);
+    assert!(read.contains("0 rows read, 0 written"), "{read}");
+}
+
+#[tokio::test]
+async fn what_a_run_is_in_the_way_of_is_applied_when_it_has_ended() {
+    let place = Place::new().await;
+    place.db.execute("insert into content.film values (1, 'Film', now())").await;
+    place.vitrina(&["apply", ".", "--yes"], FILMS, SQL).ends(0);
+    let blocker = place.db.client().await;
+    blocker.batch_execute("begin; lock table analytics.film").await.unwrap();
+    place.vitrina(&["run", "films"], FILMS, SQL).ends(0);
+    let edited = |arguments: &[&str]| {
+        place.vitrina(arguments, FILMS, "select id, upper(title) as title from content.film\n")
+    };
+    let refused = edited(&["apply", ".", "--yes"]).refuses(5);
+    assert!(refused.contains("`vitrina apply --wait`"), "{refused}");
+    let late = edited(&["apply", ".", "--yes", "--wait", "--timeout", "1s"]).refuses(124);
+    assert!(late.contains("nothing was applied"), "{late}");
+    let impatient = edited(&["apply", ".", "--yes", "--timeout", "1s"]).output();
+    assert!(text(&impatient.stderr).contains("--wait"));
+    let mut waiting = edited(&["apply", ".", "--yes", "--wait"]).start();
+    waiting.says_until("waits for the end of a run");
+    blocker.batch_execute("rollback").await.unwrap();
+    waiting.prints_until("applied 1 changes");
+    waiting.ends(0);
+    edited(&["run", "films", "--watch"]).ends(0);
+    assert_eq!(place.db.value::<String>("select title from analytics.film").await, "FILM");
+}
+
 #[tokio::test]
 async fn a_difference_is_told_by_field_and_by_line() {
     let place = Place::new().await;

@@ -53,6 +53,7 @@ impl<'a> Pending<'a> {
             run: RunId(order.id),
             mode: order.pipeline.mode,
             decision: None,
+            on_change: order.pipeline.on_change,
             config_hash: order.pipeline.config_hash(order.target),
             key: key.clone(),
             // Which keys have changed does not depend on what becomes of their rows.

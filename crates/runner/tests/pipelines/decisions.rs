@@ -1,8 +1,9 @@
 //! Pipelines that were changed since their checkpoint was made: they ask, and do what they are told.
 
+use rstest::rstest;
 use serde_json::json;
 use vitrina_core::{Decision, Event, Mode, OnActive, PipelineId, Position, RunId, RunStatus, Status};
-use vitrina_store::{Error, RunRecord, RunRequest, StateChange};
+use vitrina_store::{Actor, Change, Error, PipelineRef, RunRecord, RunRequest, StateChange};
 
 use crate::stage::{Stage, until};
 
@@ -58,6 +59,63 @@ async fn a_kept_checkpoint_goes_on_under_the_new_configuration_and_is_asked_abou
     stage.db.execute("update content.film set modified = now() where id = 3").await;
     assert_eq!(stage.succeed(id).await.rows_read, 1);
     assert_eq!(stage.shouted().await, 1);
+}
+
+#[rstest]
+#[case::kept("keep", 0)]
+#[case::reset("reset", 10)]
+#[tokio::test]
+async fn what_a_pipeline_says_about_changes_is_done_without_asking(#[case] says: &str, #[case] shouted: i64) {
+    let (stage, id) = changed().await;
+    stage.db.execute(&format!("update etl.etl_pipelines set on_change = '{says}'")).await;
+    stage.succeed(id).await;
+    assert_eq!(stage.shouted().await, shouted);
+    let history = stage.store.checkpoints(id, 10).await.unwrap();
+    assert!(history.iter().any(|kept| kept.reason == says), "{history:?}");
+    stage.db.execute("update content.film set modified = now() where id = 3").await;
+    assert_eq!(stage.succeed(id).await.rows_read, 1, "the checkpoint is of this configuration now");
+    assert_eq!(stage.shouted().await, shouted.max(1));
+}
+
+#[tokio::test]
+async fn what_a_run_says_wins_over_what_its_pipeline_says() {
+    let (stage, id) = changed().await;
+    stage.db.execute("update etl.etl_pipelines set on_change = 'keep'").await;
+    assert_eq!(stage.decide(id, Decision::Reset).await.rows_written, 10);
+    assert_eq!(stage.shouted().await, 10);
+}
+
+#[tokio::test]
+async fn a_mart_whose_key_was_changed_by_hand_is_read_anew_where_its_pipeline_says_so() {
+    let stage = Stage::with_films(10).await;
+    stage.db.execute("delete from etl.etl_targets").await;
+    let id = stage.incremental(100).await;
+    stage.succeed(id).await;
+    stage.db.execute("alter table analytics.film drop constraint film_pkey; alter table analytics.film add primary key (title);
+                      update etl.etl_pipelines set on_change = 'reset'").await;
+    assert_eq!(stage.succeed(id).await.rows_read, 10);
+    assert_eq!(stage.succeed(id).await.rows_read, 0);
+}
+
+#[tokio::test]
+async fn a_decision_that_comes_with_an_edit_is_carried_out_with_it() {
+    for (decision, shouted) in [(Decision::Keep, 0), (Decision::Reset, 10)] {
+        let stage = Stage::with_films(10).await;
+        let id = stage.incremental(100).await;
+        stage.succeed(id).await;
+        let before = stage.store.pipeline(&PipelineRef::Id(id)).await.unwrap();
+        let mut after = before.config;
+        after.source_query =
+            Some("select id, upper(title) as title, rating, modified from content.film".to_owned());
+        let edit = Change::EditPipeline { after, version: before.version };
+        let changes = [Change::Decide { pipeline: id, decision }, edit];
+        let somebody = Actor { name: "somebody".to_owned(), request_id: String::new() };
+        stage.store.configure(&changes, &somebody).await.unwrap();
+        stage.succeed(id).await;
+        assert_eq!(stage.shouted().await, shouted, "{decision}");
+        stage.db.execute("update content.film set modified = now() where id = 3").await;
+        assert_eq!(stage.succeed(id).await.rows_read, 1);
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
-use vitrina_core::{DocumentRules, Pipeline, PipelineId, Target, TargetName, TargetPart, taken_aliases};
+use vitrina_core::{Pipeline, PipelineId, Target, TargetName, TargetPart, taken_aliases};
 use vitrina_store::{Actor, Change, PipelineChoice, PipelineRecord, TargetRecord, Writers};
 
 use crate::app::App;
@@ -15,6 +15,8 @@ use crate::models::{
     Severity,
 };
 use crate::problem::Fault;
+
+mod effects;
 
 use super::{checks, targets};
 
@@ -148,6 +150,7 @@ async fn draft(app: &App, configuration: Configuration) -> Result<Draft> {
     if configuration.prune {
         draft.prune(&present, &named, &described);
     }
+    draft.note_decisions(app, &present, configuration.checkpoint).await?;
     draft.note_owners(&places, &present);
     draft.note_aliases(&target_places, &present);
     if draft.checks.iter().all(|check| check.severity != Severity::Error) {
@@ -280,6 +283,7 @@ impl Draft {
                 Change::DeleteTarget { name, .. } => {
                     targets.remove(name.as_str());
                 }
+                Change::Decide { .. } => {}
             }
         }
         after
@@ -298,7 +302,7 @@ impl Draft {
             return;
         }
         let version = before.map(|record| record.version);
-        let effects = before.map(|record| target_effects(record, &target)).unwrap_or_default();
+        let effects = before.map(|record| effects::target_effects(record, &target)).unwrap_or_default();
         self.add("target", &name, version, fields, effects);
         self.changes.push(Change::PutTarget { target, version });
     }
@@ -343,30 +347,6 @@ impl Draft {
         Ok(())
     }
 
-    /// What an edit means for runs; that it has to wait for one is a warning.
-    fn pipeline_effects(&mut self, place: usize, before: &PipelineRecord, after: &Pipeline) -> Vec<Effect> {
-        if let Err(locked) = before.config.edit(after, before.status) {
-            let message = format!("{locked}\nhint: applying is refused until the run has ended");
-            let field = format!("/pipelines/{place}");
-            self.checks.push(Check::new(Severity::Warning, "pipeline.locked", &field, &message));
-        }
-        let target = after.effective_target().parse().map(|name: TargetName| Target::undescribed(&name));
-        let moved = |target: &Target| before.config.config_hash(target) != after.config_hash(target);
-        let mut effects = Vec::new();
-        if target.is_ok_and(|target| moved(&target)) && before.last_run.is_some() {
-            effects.push(Effect::new(
-                "checkpoint.decision",
-                "the next incremental run asks what becomes of the checkpoint: keep or reset",
-            ));
-        }
-        if before.config.effective_target() != after.effective_target() {
-            let old = before.config.effective_target();
-            let detail = format!("{old} is written to no more, and stays as it is");
-            effects.push(Effect::new("target.left", detail));
-        }
-        effects
-    }
-
     fn prune(&mut self, present: &Present, named: &BTreeSet<String>, described: &BTreeSet<String>) {
         for (name, record) in present.pipelines.iter().filter(|(name, _)| !named.contains(*name)) {
             let effects =
@@ -408,34 +388,6 @@ fn saved_pipeline(change: &Change) -> Option<PipelineId> {
         Change::CreatePipeline(pipeline) | Change::EditPipeline { after: pipeline, .. } => Some(pipeline.id),
         _ => None,
     }
-}
-
-fn target_effects(before: &TargetRecord, after: &Target) -> Vec<Effect> {
-    if before.pipelines.is_empty() {
-        return Vec::new();
-    }
-    let pipelines = before.pipelines.join(", ");
-    let shape = |target: &Target| {
-        let DocumentRules { rename, omit, partial, .. } = target.document.clone();
-        (target.mapping.clone(), target.settings.clone(), rename, omit, partial)
-    };
-    if shape(&before.target) != shape(after) && after.document.partial {
-        let kept = format!(
-            "the next run of {pipelines} adds fields that are new; those that are there stay as they are until the index is deleted and all its pipelines load it again"
-        );
-        return vec![Effect::new("index.fields", kept)];
-    }
-    if shape(&before.target) != shape(after) {
-        let rebuild = format!(
-            "the index is rebuilt: the next full run of {pipelines} loads a new one and swaps it in; an incremental run asks first"
-        );
-        return vec![Effect::new("index.rebuild", rebuild)];
-    }
-    let rekeyed = before.target.key != after.key
-        || before.target.connection != after.connection
-        || before.target.shared != after.shared;
-    let asked = format!("the next incremental run of {pipelines} asks what becomes of the checkpoint");
-    rekeyed.then(|| Effect::new("checkpoint.decision", asked)).into_iter().collect()
 }
 
 /// Fields in which two written configurations differ, those that only one of them writes included: what a file leaves out is
