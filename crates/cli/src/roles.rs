@@ -109,7 +109,15 @@ impl Grants {
             ));
         }
         if self.part != Part::Grants {
-            all.push(may_create_roles());
+            all.push(may_create_roles(self.part));
+        }
+        if matches!(self.from_public, FromPublic::Functions) {
+            all.push(
+                "do $$ begin if not (select rolsuper from pg_roles where rolname = current_user) then\n  \
+                 raise exception 'only a superuser can take functions from PUBLIC' using hint = 'execute it as one, or leave --strict out';\n\
+                 end if; end $$"
+                    .to_owned(),
+            );
         }
         if matches!(self.part, Part::All | Part::Grants) {
             all.push(
@@ -157,6 +165,10 @@ impl Grants {
         all.push(anywhere(usage_and_create("vitrina", &self.login)));
         let write = "select, insert, update, delete on tables";
         all.extend(grants("etl", &login, &[write, "usage, select on sequences", "execute on functions"]));
+        let keep = format!(
+            "do $$ begin if to_regprocedure('etl.forget_audit(interval)') is not null then revoke execute on function etl.forget_audit(interval) from {login}; end if; end $$"
+        );
+        all.push(Grant { schema: Some("etl".to_owned()), sql: keep });
         let marts = [
             usage_and_create(&self.marts, &self.login),
             write_tables(&self.marts, &self.login),
@@ -264,9 +276,17 @@ fn escaped(text: &str) -> String {
     format!("e'{escaped}'")
 }
 
-fn may_create_roles() -> String {
-    "do $$ begin if not exists (select from pg_roles where rolname = current_user and (rolsuper or rolcreaterole)) then\n  \
-         raise exception '% may not create roles', current_user using hint = 'let somebody who may run `vitrina roles --part logins`, \
-         then run `vitrina roles --part grants`; or: alter role ' || quote_ident(current_user) || ' createrole;';\nend if; end $$"
-        .to_owned()
+fn may_create_roles(part: Part) -> String {
+    let hint = match part {
+        Part::Source => {
+            "'let somebody execute this who may create roles and grant on its tables; or: alter role '"
+        }
+        _ => {
+            "'let somebody who may run `vitrina roles --part logins`, then run `vitrina roles --part grants`; or: alter role '"
+        }
+    };
+    format!(
+        "do $$ begin if not exists (select from pg_roles where rolname = current_user and (rolsuper or rolcreaterole)) then\n  \
+         raise exception '% may not create roles', current_user using hint = {hint} || quote_ident(current_user) || ' createrole;';\nend if; end $$"
+    )
 }

@@ -44,6 +44,7 @@ pub use plan::check_plan;
 pub use proposed_key::proposed_key;
 pub use reading::{Reading, shown_address};
 pub use relations::relations;
+pub use rights::READS_ELSEWHERE;
 pub use sample::{Sample, SampleLimits, sample};
 pub use secret::Secret;
 pub use summary::{LARGE_TABLE, Pass, Scan, Summary, summary};

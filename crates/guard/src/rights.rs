@@ -6,6 +6,19 @@ use crate::DescribeError;
 use crate::plan::References;
 use crate::refusal::Sent;
 
+/// Of a relation `c`: it is a view that reads something outside of the schemas `$1`. Whoever may read it reads that too, with the
+/// rights of its owner: no grant on it is proposed.
+pub const READS_ELSEWHERE: &str = "c.relkind = 'v' and exists (
+    with recursive reached as (
+      select c.oid as oid
+      union
+      select d.refobjid from reached r join pg_class v on v.oid = r.oid and v.relkind = 'v'
+        join pg_rewrite w on w.ev_class = v.oid and w.ev_type = '1'
+        join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid
+                        and d.refclassid = 'pg_class'::regclass and d.refobjid <> v.oid)
+    select from reached r join pg_class t on t.oid = r.oid join pg_namespace s on s.oid = t.relnamespace
+     where s.nspname <> all ($1))";
+
 /// Rights on some columns are rights too: which of them the query needs the server has said.
 const LACKING: &str = "
 select distinct format('grant usage on schema %I to %I', n.nspname, current_user), 1

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
-use vitrina_core::values::masked_document;
+use vitrina_core::values::{MASK, masked_document};
 use vitrina_store::{RejectChoice, RejectGroup as GroupRecord, RejectRecord};
 
 use super::RunAccepted;
@@ -26,7 +26,7 @@ pub(crate) struct Rejects {
 /// A row that was refused, and whose key has neither succeeded nor left the source since.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Reject {
-    /// What it is chosen by.
+    /// What it is chosen by; made from its key, and `…` for who may not see rows.
     id: String,
     /// The values of the target's key columns in Postgres text form; `…` for who may not see rows.
     #[schema(value_type = Vec<Option<String>>)]
@@ -48,7 +48,7 @@ impl Reject {
     pub(crate) fn new(record: RejectRecord, SeesRows(sees_rows): SeesRows) -> Self {
         let seen = |document| if sees_rows { document } else { masked_document(document) };
         Self {
-            id: record.key_hash,
+            id: if sees_rows { record.key_hash } else { MASK.to_owned() },
             key: seen(record.key),
             code: record.code,
             message: record.message,

@@ -191,6 +191,7 @@ async fn who_may_not_see_rows_is_told_what_went_wrong_and_where() {
     assert_eq!(run["error"], "the source \"s\" answers 42P01: relation \"…\" does not exist");
     assert_eq!(run["error_code"], "python.exception");
     let reject = of("/pipelines/films/rejects").await["items"][0].clone();
+    assert_eq!(reject["id"], "…", "a hash of its key");
     assert_eq!((&reject["key"], &reject["row"]), (&json!(["…"]), &json!({"mail": "…", "n": "…"})));
     let state = of("/pipelines/films/state").await;
     assert_eq!(state["checkpoint"]["position"]["done"]["bound"], json!(["2026-01-02 03:04:05+00", "…"]));

@@ -199,6 +199,11 @@ async fn revoke(store: &Store, name: &str) -> Result<()> {
     }
     store.audit(&actor(), "token.revoke", &format!("token {name}"), None, None).await?;
     output::say(&format!("{name} is worthless now"));
+    if name == "admin" {
+        output::say(
+            "a process that starts with VITRINA_ADMIN_TOKEN makes it again: take the variable away, or give it another value",
+        );
+    }
     Ok(())
 }
 

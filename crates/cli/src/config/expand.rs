@@ -92,7 +92,10 @@ fn without_newline(text: &str) -> String {
 
 fn unasked() -> Complaint {
     let message = "refers to a command, and stands in a file of the working directory that nobody has named";
-    Complaint::new(message, "name the file: --config vitrina.toml, or VITRINA_CONFIG in the environment")
+    Complaint::new(
+        message,
+        "name the file by --config, or VITRINA_CONFIG in the environment; what stands in .env belongs into that file, or into the environment",
+    )
 }
 
 /// Says nothing of the text, which may be a secret that merely looks like a reference.

@@ -198,8 +198,9 @@ impl Found {
         let entries = std::fs::read_dir(path).with_context(|| format!("cannot list {}", path.display()))?;
         for entry in entries {
             let entry = entry.with_context(|| format!("cannot list {}", path.display()))?.path();
-            let is_yaml =
-                entry.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+            let is_yaml = entry.extension().is_some_and(|extension| {
+                extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml")
+            });
             let is_hidden = entry.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
             if !is_hidden && (entry.is_dir() || is_yaml) {
                 self.collect(&entry, root)?;
@@ -268,6 +269,8 @@ fn take_sql(part: &mut Map<String, Value>, field: &str, beside: &Path) -> Result
         return Err(unusable("it is outside of the folder".to_owned()));
     }
     let sql = read(&path, LARGEST_SQL).map_err(unusable)?;
+    // Editors of some systems begin files with a mark that no server takes for SQL.
+    let sql = sql.strip_prefix('\u{feff}').unwrap_or(&sql).to_owned();
     part.insert(field.to_owned(), Value::String(sql));
     Ok(())
 }
@@ -295,9 +298,9 @@ mod tests {
     fn a_folder_is_read_with_all_below_it_and_sql_from_files_beside() {
         let folder = in_a_folder(&[
             ("a/films.yaml", "pipelines:\n  - {name: films, sql_file: films.sql}\n"),
-            ("a/films.sql", "select 1\n"),
+            ("a/films.sql", "\u{feff}select 1\n"),
             (
-                "b.yml",
+                "b.Yml",
                 "targets:\n  - {name: analytics.films}\npipelines:\n  - name: plan\n    tasks: [{order_index: 1, sql_file: a/films.sql}]\n",
             ),
             ("notes.txt", "no yaml"),
@@ -308,7 +311,7 @@ mod tests {
         assert_eq!(configuration["pipelines"][0], json!({"name": "films", "source_query": "select 1\n"}));
         assert_eq!(configuration["pipelines"][1]["tasks"][0]["body"], "select 1\n");
         let place = files.whereabouts("/pipelines/1/tasks/0/body");
-        assert!(place.ends_with("b.yml: pipeline plan: tasks/0/body"), "{place}");
+        assert!(place.ends_with("b.Yml: pipeline plan: tasks/0/body"), "{place}");
         assert!(files.whereabouts("/targets/0/key").ends_with("target analytics.films: key"));
     }
 

@@ -55,6 +55,23 @@ impl Office {
     }
 }
 
+/// It would show what its owner may read.
+#[tokio::test]
+async fn no_grant_is_proposed_on_a_view_that_reads_other_schemas() {
+    let office = Office::open().await;
+    office.db.execute("create schema secret; create table secret.users (mail text); create view content.leak as select mail from secret.users;
+                       create view content.plain as select id from content.film").await;
+    let url = office.db.url_as(&office.login, "pass-word");
+    let doctor = vitrina(&["doctor"])
+        .variable("VITRINA_DATABASE_URL", &url)
+        .variable("VITRINA_CONNECTIONS_CINEMA_URL", &url)
+        .output();
+    let tested = office.ask(&["conn", "test", "cinema"]).output();
+    for said in [super::text(&doctor.stdout), super::text(&tested.stdout) + &super::text(&tested.stderr)] {
+        assert!(said.contains("content.plain") && !said.contains("leak"), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn what_a_login_lacks_is_told_as_the_grants_that_mend_it() {
     let office = Office::open().await;

@@ -149,6 +149,21 @@ async fn a_log_that_others_can_change_is_followed_by_no_run_and_extended_by_no_i
     assert_eq!(place.try_install(&place.desk().await).await.unwrap_err().code, "changelog.owner");
 }
 
+/// A trigger function on a table of one's own would write what its owner likes.
+#[tokio::test]
+async fn nobody_else_puts_the_functions_of_the_log_on_tables() {
+    let place = Place::new().await;
+    changelog::install(&place.stage, "content.film", &["id"]).await;
+    let executable = "select count(*) from pg_proc where pronamespace = 'vitrina_log'::regnamespace and prorettype = 'trigger'::regtype
+                         and has_function_privilege($$LOGIN$$, oid, 'execute')";
+    for login in [&place.marts, &place.application] {
+        assert_eq!(place.stage.db.value::<i64>(&executable.replace("LOGIN", login)).await, 0, "{login}");
+    }
+    place.attack(&place.application, &["insert into content.film values (4711, 'New')"]).await;
+    let logged = "select count(*) from vitrina_log.change_log where key = '[\"4711\"]'";
+    assert_eq!(place.stage.db.value::<i64>(logged).await, 1, "whoever writes is logged all the same");
+}
+
 #[tokio::test]
 async fn whoever_owns_a_type_of_a_key_runs_nothing_with_the_rights_of_the_logs_owner() {
     let place = Place::new().await;

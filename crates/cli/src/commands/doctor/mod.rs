@@ -12,6 +12,7 @@ use uuid::Uuid;
 use vitrina_api::SourceConnection;
 use vitrina_cluster::Installation;
 use vitrina_connectors::sources::changelog::Desk;
+use vitrina_core::values::masked;
 use vitrina_core::{DIRECT, POOLED};
 use vitrina_store::{PipelineChoice, PipelineListing, Store};
 
@@ -174,7 +175,7 @@ async fn check_waiting(store: &Store, report: &mut Report) {
     }
     for (name, waiting) in waiting {
         let verdict = if waiting.code == "runner.busy" { Verdict::Info } else { Verdict::Warn };
-        report.add(verdict, &format!("pipeline {name}"), &format!("it waits: {}", waiting.message));
+        report.add(verdict, &format!("pipeline {name}"), &format!("it waits: {}", masked(&waiting.message)));
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use vitrina_core::{AllowedTargets, TargetName};
-use vitrina_guard::quoted;
+use vitrina_guard::{READS_ELSEWHERE, quoted};
 use vitrina_store::{PipelineChoice, Store};
 
 use super::{Report, Verdict};
@@ -80,24 +80,31 @@ struct Readable {
 }
 
 async fn readable(session: &mut PgConnection, schemas: &[String]) -> sqlx::Result<Vec<Readable>> {
-    let query = "
+    let query = format!("
         select s.name, n.oid is not null,
                count(c.oid) filter (where may_use and has_table_privilege(c.oid, 'select')),
                coalesce(array_agg(s.name || '.' || c.relname order by c.relname)
-                        filter (where c.oid is not null and not (may_use and has_table_privilege(c.oid, 'select'))), '{}')
-                   || case when n.oid is not null and not may_use and count(c.oid) = 0 then array['schema ' || s.name] else '{}' end,
-               case when n.oid is not null and not may_use then array[format('grant usage on schema %I to %I', s.name, current_user)] else '{}' end
+                        filter (where c.oid is not null and not (may_use and has_table_privilege(c.oid, 'select'))), '{{}}')
+                   || case when n.oid is not null and not may_use and count(c.oid) = 0 then array['schema ' || s.name] else '{{}}' end,
+               case when n.oid is not null and not may_use then array[format('grant usage on schema %I to %I', s.name, current_user)] else '{{}}' end
                || coalesce(array_agg(format('grant select on %I.%I to %I', s.name, c.relname, current_user) order by c.relname)
-                           filter (where not has_table_privilege(c.oid, 'select')), '{}')
+                           filter (where not has_table_privilege(c.oid, 'select')), '{{}}')
           from unnest($1) s(name) left join pg_namespace n on n.nspname = s.name
           cross join lateral (select coalesce(has_schema_privilege(n.oid, 'usage'), false)) as u(may_use)
           left join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'p', 'v', 'm', 'f') and not c.relispartition
-         group by s.name, n.oid, may_use order by s.name";
+               and not ({READS_ELSEWHERE})
+         group by s.name, n.oid, may_use order by s.name");
     let readable = |row: &PgRow| -> sqlx::Result<Readable> {
         let (name, exists, tables) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         Ok(Readable { name, exists, tables, unread: row.try_get(3)?, grants: row.try_get(4)? })
     };
-    sqlx::query(query).bind(schemas).fetch_all(session).await?.iter().map(readable).collect()
+    sqlx::query(sqlx::AssertSqlSafe(query))
+        .bind(schemas)
+        .fetch_all(session)
+        .await?
+        .iter()
+        .map(readable)
+        .collect()
 }
 
 /// Schemas with tables that the login may read.

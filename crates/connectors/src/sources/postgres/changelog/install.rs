@@ -105,7 +105,7 @@ impl Desk {
         };
         let columns = self.key_columns(table.oid, logged).await?;
         if !self.is_registered(logged, table.oid).await? {
-            statements.extend([function(logged, &columns), register(logged)]);
+            statements.extend([function(logged, &columns), keep_to_triggers(logged), register(logged)]);
         }
         let incomplete = members.iter().filter(|member| member.events != ALL_EVENTS);
         statements.extend(incomplete.flat_map(|member| triggers(logged, member)));
@@ -310,6 +310,11 @@ pub(super) fn grants(reader: &str) -> String {
 grant select on vitrina_log.change_log, vitrina_log.change_sources, vitrina_log.change_consumers, vitrina_log.change_pruned to {role};
 grant execute on function vitrina_log.consume_changes(uuid, uuid, text, interval), vitrina_log.forget_changes(uuid, uuid) to {role}"
     )
+}
+
+/// Else anybody could put it on a table of their own, and write into the log by that.
+fn keep_to_triggers(logged: &Logged) -> String {
+    format!("revoke all on function {}() from public", logged.function())
 }
 
 fn register(logged: &Logged) -> String {
