@@ -111,6 +111,8 @@ pub struct Resumption {
     pub key: Vec<String>,
     /// Of the functions that its rows go through.
     pub code: Code,
+    /// Of the rows as they are read; empty when unknown.
+    pub columns: Vec<String>,
     /// The run continues a load that another run left open, if that was opened at this moment or later.
     pub continues_since: Option<Timestamp>,
 }
@@ -129,6 +131,9 @@ pub struct Checkpoint {
     /// Of the functions that its rows went through; empty when there are none, or unknown.
     #[serde(default, skip_serializing_if = "Code::is_empty")]
     pub code: Code,
+    /// Of the rows as they were read; empty when unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<String>,
     /// When the open pass was opened, by the meta-store's clock; whoever goes on with it keeps that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opened_at: Option<Timestamp>,
@@ -168,7 +173,7 @@ impl Checkpoint {
         }
         let asked = match self.is_of_another(&by.config_hash, &by.key) {
             true => Err(Error::config_changed()),
-            false => self.require_code(&by.code),
+            false => self.require_code(&by.code).and_then(|()| self.require_columns(&by.columns)),
         };
         match (asked, by.mode) {
             (Ok(()), _) => Ok(self.without_load_of_another_run(by).under(by)),
@@ -223,6 +228,16 @@ impl Checkpoint {
         }
     }
 
+    /// A query may bring more columns though nobody has changed it, by `*`: rows that were read before lack them in the target.
+    fn require_columns(&self, columns: &[String]) -> Result<()> {
+        let is_new = |column: &&String| !self.columns.contains(column);
+        let new: Vec<&str> = columns.iter().filter(is_new).map(String::as_str).collect();
+        match new.is_empty() || self.columns.is_empty() || self.position == Position::start() {
+            true => Ok(()),
+            false => Err(Error::columns_added(&new)),
+        }
+    }
+
     /// Made under another configuration. An empty hash or key is unknown, and where nothing has been read
     /// there is nothing to ask about.
     pub fn is_of_another(&self, config_hash: &str, key: &[String]) -> bool {
@@ -270,7 +285,15 @@ impl Checkpoint {
     }
 
     fn under(self, by: &Resumption) -> Self {
-        Self { config_hash: by.config_hash.clone(), key: by.key.clone(), code: by.code.clone(), ..self }
+        // Those that nobody could tell this time are as they were.
+        let columns = if by.columns.is_empty() { self.columns } else { by.columns.clone() };
+        Self {
+            config_hash: by.config_hash.clone(),
+            key: by.key.clone(),
+            code: by.code.clone(),
+            columns,
+            ..self
+        }
     }
 
     /// Before `run` reads anything: a new pass is opened `now`, one that was left open keeps its opening.
@@ -302,6 +325,7 @@ impl Checkpoint {
             config_hash: self.config_hash.clone(),
             key: self.key.clone(),
             code: self.code.clone(),
+            columns: self.columns.clone(),
             as_of: self.as_of,
             decided_by: self.decided_by,
             deletes: self.deletes.clone(),
@@ -356,6 +380,7 @@ mod tests {
             config_hash,
             key,
             code: Code::new(),
+            columns: Vec::new(),
             continues_since: None,
         }
     }
@@ -392,6 +417,22 @@ mod tests {
         let keep = Resumption { decision: Some(Decision::Keep), ..by(Mode::Incremental, "2") };
         let kept = made.resume(&keep).unwrap();
         assert_eq!((kept.position.done, kept.code), (established().position.done, keep.code));
+    }
+
+    #[test]
+    fn a_query_that_brings_more_columns_than_before_asks_and_one_with_fewer_does_not() {
+        let by = |columns: &[&str]| Resumption {
+            columns: columns.iter().map(|name| (*name).to_owned()).collect(),
+            ..run(Mode::Incremental, None, "a", "id")
+        };
+        let made = established().resume(&by(&["id", "title"])).unwrap();
+        assert_eq!(made.clone().resume(&by(&["title", "id"])).unwrap().columns, ["title", "id"]);
+        assert_eq!(made.clone().resume(&by(&[])).unwrap().columns, ["id", "title"], "nobody could tell");
+        made.clone().resume(&by(&["id"])).unwrap();
+        let asked = made.clone().resume(&by(&["id", "title", "year"])).unwrap_err();
+        assert!(asked.code == "checkpoint.columns_added" && asked.to_string().contains("year"), "{asked}");
+        let kept = Resumption { decision: Some(Decision::Keep), ..by(&["id", "title", "year"]) };
+        made.resume(&kept).unwrap().resume(&by(&["id", "title", "year"])).unwrap();
     }
 
     #[test]

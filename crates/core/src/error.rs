@@ -116,6 +116,15 @@ impl Error {
         Self::fix("checkpoint.code_changed", message).hint(DECIDE)
     }
 
+    /// The same, where the query brings more columns than it did.
+    pub fn columns_added(columns: &[&str]) -> Self {
+        let message = format!(
+            "the query returns {}, which it did not when the checkpoint was made: rows that were read before lack it in the target",
+            columns.join(", ")
+        );
+        Self::fix("checkpoint.columns_added", message).hint(DECIDE)
+    }
+
     pub fn fix(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(Remedy::FixConfiguration, code, message)
     }

@@ -276,9 +276,13 @@ impl Executor {
             opened => opened,
         };
         let sinks::Opened { mut sink, destination } = opened?;
+        let fields = schema.iter().flat_map(|schema| schema.fields());
+        let read: Vec<String> = fields.map(|field| field.name().clone()).collect();
         // Neither side waits for the other's servers.
-        let (resumed, begun) =
-            tokio::join!(self.resume(claim, &destination.key, sink.as_mut()), source.begin(&destination));
+        let (resumed, begun) = tokio::join!(
+            self.resume(claim, &destination.key, &read, sink.as_mut()),
+            source.begin(&destination)
+        );
         let mut state = resumed?;
         if state.checkpoint.completed_by == Some(claim.run) {
             return Ok(None);
@@ -340,7 +344,13 @@ impl Executor {
 
     /// Read again at every attempt: a commit whose answer was lost may have happened. A backfill leaves the
     /// checkpoint as it finds it.
-    async fn resume(&self, claim: &Claim, key: &[String], sink: &mut dyn Sink) -> Result<State> {
+    async fn resume(
+        &self,
+        claim: &Claim,
+        key: &[String],
+        columns: &[String],
+        sink: &mut dyn Sink,
+    ) -> Result<State> {
         let sealed = self.seal(claim, sink).await?;
         if claim.backfill.is_some() {
             refuse_other_key(&sealed.checkpoint, key)?;
@@ -356,6 +366,7 @@ impl Executor {
             config_hash: claim.pipeline.config_hash(self.target(claim)),
             key: key.to_vec(),
             code: self.code(&claim.pipeline),
+            columns: columns.to_vec(),
             continues_since: claim.resume.then_some(oldest),
         };
         if let Ok(TargetName::Named { .. }) = claim.target.name.parse() {

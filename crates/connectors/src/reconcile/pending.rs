@@ -58,6 +58,7 @@ impl<'a> Pending<'a> {
             key: key.clone(),
             // Which keys have changed does not depend on what becomes of their rows.
             code: checkpoint.code.clone(),
+            columns: checkpoint.columns.clone(),
             // A load under way reads all there is.
             continues_since: Some(Timestamp::MIN),
         };

@@ -1,10 +1,11 @@
 //! Pipelines that were changed since their checkpoint was made: they ask, and do what they are told.
 
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 use vitrina_core::{Decision, Event, Mode, OnActive, PipelineId, Position, RunId, RunStatus, Status};
 use vitrina_store::{Actor, Change, Error, PipelineRef, RunRecord, RunRequest, StateChange};
 
+use crate::changelog;
 use crate::stage::{Stage, until};
 
 const SHOUTING: &str = "update etl.etl_pipelines set source_query = 'select id, upper(title) as title, rating, modified from content.film'";
@@ -75,6 +76,29 @@ async fn what_a_pipeline_says_about_changes_is_done_without_asking(#[case] says:
     stage.db.execute("update content.film set modified = now() where id = 3").await;
     assert_eq!(stage.succeed(id).await.rows_read, 1, "the checkpoint is of this configuration now");
     assert_eq!(stage.shouted().await, shouted.max(1));
+}
+
+/// As `vitrina mart --apply` adds it, or somebody before.
+#[rstest]
+#[case::by_cursor(json!({"incremental_key": "modified", "incremental_id_key": "id"}))]
+#[case::by_the_change_log(json!({"capture": "changelog"}))]
+#[tokio::test]
+async fn a_column_that_a_query_brings_from_now_on_is_not_left_empty_in_rows_that_were_read(
+    #[case] by: Value,
+) {
+    let stage = Stage::with_films(10).await;
+    changelog::install(&stage, "content.film", &["id"]).await;
+    let mut config = json!({"source_query": "select * from content.film", "mode": "incremental"});
+    config.as_object_mut().unwrap().extend(by.as_object().unwrap().clone());
+    let id = stage.pipeline(config).await;
+    stage.succeed(id).await;
+    stage.db.execute("alter table content.film add column year int default 1979; alter table analytics.film add column year int").await;
+    let (code, message) = stage.fail(id).await;
+    assert!(code == "checkpoint.columns_added" && message.contains("year"), "{code} {message}");
+    stage.decide(id, Decision::Reset).await;
+    assert_eq!(stage.count("analytics.film where year = 1979").await, 10);
+    stage.db.execute("alter table content.film drop column year").await;
+    stage.succeed(id).await;
 }
 
 #[tokio::test]

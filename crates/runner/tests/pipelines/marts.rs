@@ -180,6 +180,15 @@ async fn a_mart_that_nobody_described_is_created_with_the_key_that_its_query_pro
 }
 
 #[tokio::test]
+async fn a_name_that_a_view_has_is_told_as_that() {
+    let stage = Stage::with_films(3).await;
+    stage.db.execute("create view analytics.made as select 1 as id").await;
+    let id = stage.pipeline(json!({"target_table": "analytics.made"})).await;
+    let (code, message) = stage.fail(id).await;
+    assert!(code == "sink.not_a_table" && message.contains("is a view"), "{code} {message}");
+}
+
+#[tokio::test]
 async fn a_mart_that_nobody_described_is_loaded_anew_where_it_was_dropped() {
     let stage = Stage::with_films(10).await;
     let by = json!({"target_table": "analytics.made", "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id"});

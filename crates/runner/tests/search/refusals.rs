@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 use vitrina_core::values::masked;
-use vitrina_core::{Decision, OnActive, RunStatus, Status};
+use vitrina_core::{Decision, Level, OnActive, RunStatus, Status, Verdict};
 use vitrina_store::RunRequest;
 use vitrina_testbed::{Distribution, Fault, FaultProxy, Gate, SearchServer};
 
@@ -247,6 +247,28 @@ async fn what_is_wrong_with_the_index_is_no_reject_of_a_row() {
         shelf.server().call("PUT", &path, json!({"index": {"default_pipeline": null}})).await;
         shelf.succeed(id).await;
         shelf.assert_true().await;
+    }
+}
+
+/// Checksums are made before it.
+#[tokio::test]
+async fn where_an_index_has_an_ingest_pipeline_checksums_prove_nothing() {
+    for server in SearchServer::both().await {
+        let shelf = Shelf::new(&server, 5).await;
+        let id = shelf.incremental(10).await;
+        shelf.succeed(id).await;
+        let (index, name) = (shelf.behind().await.remove(0), format!("ingest-{}", shelf.stage.db.name()));
+        let path = format!("{index}/_update/3?refresh=true");
+        shelf.server().call("POST", &path, json!({"doc": {"title": "Another"}})).await;
+        let compared = shelf.reconcile(id, Level::Hash).await;
+        assert_eq!(compared.verdict(), Verdict::Equal, "as it was written");
+        shelf.server().call("PUT", &format!("_ingest/pipeline/{name}"), json!({"processors": []})).await;
+        shelf
+            .server()
+            .call("PUT", &format!("{index}/_settings"), json!({"index": {"final_pipeline": name}}))
+            .await;
+        let compared = shelf.reconcile(id, Level::Hash).await;
+        assert_eq!((compared.verdict(), compared.counts()), (Verdict::Differs, (0, 0, 1)));
     }
 }
 

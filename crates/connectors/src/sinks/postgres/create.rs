@@ -55,6 +55,20 @@ pub(super) fn no_key(name: &TargetName) -> Error {
         ))
 }
 
+/// Views, sequences and their like have names among the tables.
+pub(super) async fn refuse_taken(session: &Session, name: &TargetName) -> Result<()> {
+    let TargetName::Postgres { schema, table } = name else { return Ok(()) };
+    let sql = "select case c.relkind when 'v' then 'a view' when 'm' then 'a materialized view' when 'S' then 'a sequence'
+                      when 'f' then 'a foreign table' when 'c' then 'a type' else 'an index' end
+                 from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                where n.nspname = $1 and c.relname = $2 and c.relkind not in ('r', 'p')";
+    let found =
+        session.client.query_opt(sql, &[schema, table]).await.map_err(|error| session.explain(error))?;
+    let Some(kind) = found.map(|row| row.get::<_, String>(0)) else { return Ok(()) };
+    Err(Error::fix("sink.not_a_table", format!("{name} is {kind}, and rows are written to tables"))
+        .hint("give the mart another name, or drop or rename what has this one"))
+}
+
 pub(super) fn no_table(name: &TargetName) -> Error {
     Error::fix("sink.no_table", format!("there is no table {name}, or its login may not see it")).hint(
         "`vitrina mart` shows the statement that creates it; its login needs select, insert, update and delete; or set create_if_missing on its target",

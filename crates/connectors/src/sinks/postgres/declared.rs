@@ -37,8 +37,10 @@ impl Declared {
         let (name, from) = (self.name.as_str(), query.name.as_str());
         let reads_text = !["double precision", "real", "date", "jsonb", "money", "name", "\"char\""]
             .contains(&name)
-            && !name.starts_with("time ")
-            && !name.starts_with("oid");
+            && !["point", "line", "lseg", "box", "path", "polygon", "circle", "bytea"].contains(&name)
+            && !["time", "interval", "oid", "tsrange", "tsmultirange", "tstzrange", "tstzmultirange"]
+                .iter()
+                .any(|begin| name.starts_with(begin));
         if name == from {
             return true;
         }
@@ -212,6 +214,11 @@ mod tests {
             ("double precision", "text"),
             ("double precision[]", "text"),
             ("date", "text"),
+            ("timestamp with time zone", "text"),
+            ("interval", "text"),
+            ("point", "text"),
+            ("bytea", "text"),
+            ("tstzrange", "text"),
             ("time without time zone", "text"),
             ("jsonb", "json"),
             ("jsonb", "text"),

@@ -140,6 +140,7 @@ impl Kind for Postgres {
 
 /// One that is not there.
 async fn new_mart(session: &Session, name: &TargetName, order: &Order<'_>) -> Result<Mart> {
+    create::refuse_taken(session, name).await?;
     match order.schema {
         _ if !order.target.create_if_missing => Err(create::no_table(name)),
         Some(schema) => create::mart(session, name, order.target, schema).await,

@@ -29,7 +29,7 @@ const WAITS: [u64; 11] = [50, 100, 200, 400, 800, 1600, 3000, 5000, 8000, 12_000
 const BREAKS: usize = 3;
 const BREAKS_ALONE: usize = 6;
 /// Only what is looked at; the answer to a bulk may else be as long as the bulk.
-const ANSWER: &str = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.type,items.delete._index";
+const ANSWER: &str = "filter_path=errors,items.*.status,items.index.result,items.*.error.type,items.*.error.reason,items.*.error.caused_by.type,items.delete._index";
 
 /// What became of operations.
 #[derive(Debug, Default)]
@@ -78,6 +78,8 @@ struct Item {
 #[derive(Deserialize)]
 struct Done {
     status: u16,
+    /// Told of whole documents.
+    result: Option<String>,
     /// Told of deletes.
     #[serde(rename = "_index")]
     index: Option<String>,
@@ -276,6 +278,10 @@ impl Part<'_> {
                     }
                     (Action::Delete, 404) => {}
                     (Action::Delete, _) => sent.deleted += 1,
+                    // Neither refused nor there.
+                    (Action::Index, _) if done.result.as_deref() == Some("noop") => {
+                        sent.refused.push((*place, Fault::dropped()));
+                    }
                     // No row stands behind it: fields of one that has vanished.
                     (Action::Update, _) if operation.row.is_none() => sent.deleted += 1,
                     (_, 201) => sent.created += 1,
@@ -364,6 +370,23 @@ mod tests {
         let part = Part { door: "door", operations: &operations, body: &body, began: Instant::now() };
         let again = part.judge(&[0, 1], Answer { items: Vec::new() }, &mut Sent::default()).unwrap();
         assert_eq!(again.places, [0, 1]);
+    }
+
+    /// As servers answer where an ingest pipeline drops a document, or fails for it.
+    #[test]
+    fn a_document_that_an_ingest_pipeline_does_not_let_through_is_a_reject() {
+        let mut operations = operations();
+        let body = Bytes::from(std::mem::take(&mut operations.body));
+        let part = Part { door: "door", operations: &operations, body: &body, began: Instant::now() };
+        let failed = r#"{"status": 500, "error": {"type": "fail_processor_exception", "reason": "no"}}"#;
+        let answer = format!(
+            r#"{{"items": [{{"index": {{"status": 200, "result": "noop"}}}}, {{"index": {failed}}}]}}"#
+        );
+        let mut sent = Sent::default();
+        let again = part.judge(&[0, 1], serde_json::from_str(&answer).unwrap(), &mut sent).unwrap();
+        assert_eq!((again.places.len(), sent.created + sent.updated), (0, 0));
+        let refused = sent.refused.iter().map(|(place, fault)| (*place, fault.of_row().0));
+        assert_eq!(refused.collect::<Vec<_>>(), [(0, "row.dropped"), (1, "row.mapping")]);
     }
 
     #[tokio::test]

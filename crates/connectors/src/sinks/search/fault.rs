@@ -23,14 +23,20 @@ pub(super) struct Fault {
 struct Cause {
     #[serde(rename = "type", default)]
     kind: String,
+    #[serde(default)]
+    reason: Option<String>,
 }
 
 const CHECK_LOGIN: &str = "check user, password or api_key of the connection, and that they may read, write and manage the index and vitrina-*";
 
 const ALLOW_SCRIPTS: &str = "json objects of documents that several pipelines share are replaced by a script: allow inline scripts of painless for updates at the server (script.allowed_types, script.allowed_contexts)";
 
+/// The setting that limits how much one search may return.
+const WINDOW: &str = "index.max_result_window";
+
 /// The type of a refusal that no server has spoken.
 const BREAKS_CONNECTION: &str = "breaks_connection";
+const DROPPED: &str = "dropped";
 
 /// What servers say of a script that they do not run, and its cause where they may do so later.
 const NO_SCRIPT: &str = "failed to execute script";
@@ -59,6 +65,11 @@ impl Fault {
         Self { status: 404, kind: "index_not_found_exception".to_owned(), ..Self::default() }
     }
 
+    /// An ingest pipeline of the index has let go of the document.
+    pub(super) fn dropped() -> Self {
+        Self { kind: DROPPED.to_owned(), ..Self::default() }
+    }
+
     /// No answer, whenever an operation is sent.
     pub(super) fn breaks_connection() -> Self {
         Self { kind: BREAKS_CONNECTION.to_owned(), ..Self::default() }
@@ -78,7 +89,9 @@ impl Fault {
             "cluster_block_exception" | "index_closed_exception" | "security_exception" => {
                 return Judgement::Stop;
             }
-            BREAKS_CONNECTION => return Judgement::Row,
+            BREAKS_CONNECTION | DROPPED => return Judgement::Row,
+            // An ingest pipeline says so of a document, and servers call it their own failure.
+            "fail_processor_exception" => return Judgement::Row,
             "version_conflict_engine_exception" => return Judgement::Conflict,
             "index_not_found_exception" => return Judgement::ShutOut,
             // A write alias that is closed.
@@ -146,6 +159,12 @@ impl Fault {
                 "the connection to the server breaks whenever the document is sent; something in between may refuse it".to_owned(),
             );
         }
+        if self.kind == DROPPED {
+            return (
+                "row.dropped",
+                "an ingest pipeline of the index drops the document: see its settings default_pipeline and final_pipeline".to_owned(),
+            );
+        }
         let kind = self.kind.strip_suffix("_exception").unwrap_or(&self.kind);
         let reason = marked(self.reason.as_deref().unwrap_or(kind));
         let cause = self.caused_by.as_ref().map(|cause| format!(" ({})", cause.kind)).unwrap_or_default();
@@ -185,6 +204,8 @@ impl Fault {
             _ if self.says(NO_SCRIPT) => Error::fix("sink.scripts", message).hint(ALLOW_SCRIPTS),
             _ if self.is_foreign() => Error::fix("sink.foreign_answer", message)
                 .hint("no search server answers so: check the url of the connection, http or https and the path in it"),
+            _ if message.contains(WINDOW) => Error::fix("sink.refused", message)
+                .hint("raise max_result_window of the live index to 10000, its default: PUT <index>/_settings; and in the target's settings, if they name it"),
             _ => Error::fix("sink.refused", message),
         }
     }
@@ -193,7 +214,11 @@ impl Fault {
         let kind = if self.kind.is_empty() { String::new() } else { format!(" {}", self.kind) };
         let reason = self.reason.as_deref().map(marked).filter(|reason| !reason.is_empty());
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-        format!("the search server {connection:?} answers {}{kind}{reason}", self.status)
+        // Of a search only its cause says anything.
+        let cause = self.caused_by.as_ref().filter(|_| self.kind == "search_phase_execution_exception");
+        let cause = cause.and_then(|cause| cause.reason.as_deref()).map(marked);
+        let cause = cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
+        format!("the search server {connection:?} answers {}{kind}{reason}{cause}", self.status)
     }
 }
 
@@ -343,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_script_is_sent_again_where_the_server_has_compiled_too_many() {
-        let cause = Some(Box::new(Cause { kind: BUSY_SCRIPTS.to_owned() }));
+        let cause = Some(Box::new(Cause { kind: BUSY_SCRIPTS.to_owned(), ..Cause::default() }));
         let busy = Fault { caused_by: cause, ..fault(400, "illegal_argument_exception", NO_SCRIPT) };
         assert_eq!(busy.judge(), Judgement::Again);
         let refused = fault(400, "illegal_argument_exception", NO_SCRIPT).into_error("search");

@@ -70,6 +70,18 @@ pub(super) async fn to_give_back(client: &Client, index: &str, target: &Target) 
     Ok(settled)
 }
 
+/// Ingest pipelines of an index change documents after their checksums were made. Where there is no index, none does.
+pub(super) async fn alters_documents(client: &Client, index: &str) -> Result<bool> {
+    let path = format!("{}/_settings?ignore_unavailable=true", encoded(index));
+    let found: BTreeMap<String, Found> = client.get(Method::GET, &path, None).await?;
+    let is_set = |found: &Found| {
+        let pipelines =
+            ["default_pipeline", "final_pipeline"].iter().filter_map(|name| found.settings.index.get(*name));
+        pipelines.into_iter().any(|pipeline| pipeline != "_none")
+    };
+    Ok(found.values().any(is_set))
+}
+
 /// Of an index that is written to from the start.
 pub(super) async fn remember_deletes(client: &Client, index: &str) -> Result<()> {
     match of_index(client, index).await?.settings.index.contains_key("gc_deletes") {

@@ -11,7 +11,7 @@ use futures_util::TryStreamExt;
 use futures_util::future::join;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{CopyOutStream, SimpleQueryMessage};
-use vitrina_core::{Error, Lease, Position, Result, Watch};
+use vitrina_core::{Advice, Error, Lease, Position, Result, Watch};
 use vitrina_guard::{ChangeTable, DescribeError, DescribedColumn, Finding};
 use vitrina_pgcopy::{Column, Decoder, Flawed, arrow_schema, select_list};
 
@@ -284,6 +284,22 @@ impl Reader {
 
     /// The table that all these columns of the query are plain columns of, or why there is none. Where the
     /// pipeline names it beside its query, it must be the one.
+    /// Tables that the query names and nobody follows.
+    pub(super) async fn unfollowed(&self, followed: &[u32]) -> Result<Option<Advice>> {
+        let names = vitrina_guard::relations(&self.sql);
+        let sql = "select coalesce(string_agg(c.oid::regclass::text, ', ' order by c.relname), '')
+                     from unnest($1::text[]) n join pg_class c on c.oid = to_regclass(n)
+                    where c.relkind in ('r', 'p') and c.oid <> all ($2)";
+        let found = self.rows_with(sql, &[&names, &followed]).await?;
+        let tables: String = found.first().map(|row| row.get(0)).unwrap_or_default();
+        Ok((!tables.is_empty()).then(|| {
+            Advice::warning(
+                format!("changes of {tables} alone are not noticed: nobody follows it"),
+                "name it under watch, with the key by which rows of the target depend on it; or load in full, by full_schedule",
+            )
+        }))
+    }
+
     pub(super) async fn driving_table(
         &self,
         wanted: &[&str],

@@ -137,6 +137,41 @@ async fn an_empty_mart_whose_rows_were_all_refused_is_not_equal() {
     }
 }
 
+/// A unique constraint lets in any number of them, and no key names them.
+#[tokio::test]
+async fn a_mart_with_rows_that_have_no_key_is_called_equal_at_no_level() {
+    let stage = Stage::with_films(3).await;
+    stage
+        .db
+        .execute(
+            "alter table analytics.film drop constraint film_pkey, alter id drop not null, add unique (id)",
+        )
+        .await;
+    let id = stage.full(10).await;
+    stage.succeed(id).await;
+    assert_eq!(stage.reconcile(id, Level::Rows).await.verdict(), Verdict::Equal);
+    stage
+        .db
+        .execute("insert into analytics.film (id, title) values (null, 'Nobody''s'), (null, 'Nobody''s')")
+        .await;
+    for level in [Level::Count, Level::Hash, Level::Rows] {
+        let reconcile = stage.request_reconcile(id, level).await;
+        stage.work_off(stage.settings("tester")).await;
+        let record = stage.store.reconcile(reconcile).await.unwrap().unwrap();
+        assert_eq!(
+            (record.status, record.error_code.as_deref()),
+            (ReconcileStatus::Failed, Some("reconcile.keyless"))
+        );
+        let error = record.error.unwrap();
+        assert!(
+            error.contains("2 rows") && error.contains("`delete from analytics.film where \"id\" is null`"),
+            "{error}"
+        );
+    }
+    assert_eq!(stage.succeed(id).await.rows_deleted, 2);
+    assert_eq!(stage.reconcile(id, Level::Rows).await.verdict(), Verdict::Equal);
+}
+
 #[tokio::test]
 async fn what_cannot_be_compared_fails_with_what_to_do() {
     let stage = Stage::with_films(3).await;

@@ -18,7 +18,7 @@ use vitrina_core::{Error, Figures, Level, Result, SideFigures, TargetName};
 
 use super::create;
 use super::fence::MetaStore;
-use super::mart::Mart;
+use super::mart::{Mart, MartColumn};
 use super::own_part::OwnPart;
 use super::owners::own_columns;
 use crate::connection::{End, Session};
@@ -88,6 +88,7 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
     refuse_rounded(order, &mart, &columns, &origin)?;
     let mut target = columns::target(&mart, &columns, &origin)?;
     let mut source = columns::source(&mart, &columns, &origin)?;
+    refuse_keyless(&session, &mart, &target).await?;
     target.refused = refused(order, mart.key.len());
     source.refused.clone_from(&target.refused);
     let vectors = (ask(&session, VECTORS).await?, origin.ask(VECTORS).await?);
@@ -118,6 +119,28 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
         done: 0,
         keyless: 0,
     }))
+}
+
+/// A unique constraint lets any number of rows without a key into the mart. They are no rows of the source, and nothing could name
+/// them: neither a list of differences nor a repair.
+async fn refuse_keyless(session: &Session, mart: &Mart, target: &Side) -> Result<()> {
+    let is_never_null = |column: &MartColumn| column.not_null || !mart.is_key(&column.name);
+    if mart.columns.iter().all(is_never_null) {
+        return Ok(());
+    }
+    let counted = ask(session, &target.count_keyless()).await?;
+    let rows: i64 = first(&counted)?.get(0);
+    if rows == 0 {
+        return Ok(());
+    }
+    let nulls: Vec<String> = mart.key.iter().map(|name| format!("{} is null", identifier(name))).collect();
+    let message =
+        format!("{rows} rows of {} have no key: no row of the source stands behind them", mart.name);
+    Err(Error::fix("reconcile.keyless", message).hint(format!(
+        "`delete from {} where {}`, or run it in mode full, which deletes them",
+        mart.name,
+        nulls.join(" or ")
+    )))
 }
 
 /// The columns that the pipeline writes or, where no row has come that would tell, has written.

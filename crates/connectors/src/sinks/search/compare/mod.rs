@@ -21,7 +21,7 @@ use super::load::taken;
 use super::made::Made;
 use super::names::Names;
 use super::versions::token;
-use super::{Client, index as index_name, indexes, key, mapping, numbers, require_key};
+use super::{Client, index as index_name, indexes, key, load_settings, mapping, numbers, require_key};
 use crate::arrow_text::texts;
 use crate::connection::is_data_exception;
 use crate::duplicates;
@@ -89,7 +89,8 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
     let by_checksum = order.level == Level::Hash
         && order.keys.is_none()
         && checksum::is_wanted(order.target)
-        && made.checksum;
+        && made.checksum
+        && !load_settings::alters_documents(&client, &name).await?;
     Ok(Box::new(SearchPair {
         by_checksum,
         short_numbers: made.short_numbers,

@@ -149,7 +149,9 @@ impl Changelog {
             "changes are followed by the log of {}: exact",
             self.log.sources.iter().map(|followed| followed.source.as_str()).collect::<Vec<_>>().join(", ")
         );
-        Ok(vec![Advice::fine(follows)])
+        let followed: Vec<u32> = self.log.sources.iter().map(|followed| followed.oid).collect();
+        let unfollowed = reader.unfollowed(&followed).await?;
+        Ok([Advice::fine(follows)].into_iter().chain(unfollowed).collect())
     }
 
     /// What a load of this pipeline leaves behind for the next window.
