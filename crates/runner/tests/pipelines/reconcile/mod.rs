@@ -140,7 +140,7 @@ async fn an_empty_mart_whose_rows_were_all_refused_is_not_equal() {
 /// A unique constraint lets in any number of them, and no key names them.
 #[tokio::test]
 async fn a_mart_with_rows_that_have_no_key_is_called_equal_at_no_level() {
-    let stage = Stage::with_films(3).await;
+    let stage = Stage::with_films(20).await;
     stage
         .db
         .execute(
