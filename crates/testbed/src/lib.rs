@@ -1,6 +1,6 @@
-//! A fresh database for every test, on the server named by VITRINA_TEST_DATABASE_URL or on a private one
-//! that ends with the test process; search servers likewise, and before them a proxy that misbehaves as told, or nginx, and
-//! pgbouncer before a database.
+//! A fresh database for every test, on one of the servers that `with_postgres` starts, on the one named by
+//! VITRINA_TEST_DATABASE_URL, or on a private one that ends with the test process; search servers likewise, and before
+//! them a proxy that misbehaves as told, or nginx, and pgbouncer before a database.
 //! Whatever goes wrong here is a panic: the reader is a test.
 
 mod database;
@@ -15,6 +15,7 @@ mod proxy;
 mod python;
 mod search;
 mod server;
+mod slot;
 mod wait;
 
 pub use database::Database;
@@ -27,5 +28,5 @@ pub use postgres_proxy::PostgresProxy;
 pub use proxy::{Fault, FaultProxy, Gate, Storm};
 pub use python::python;
 pub use search::{Distribution, Indexes, OwnSearchServer, SEARCH_DIRECTORY, SearchServer, ServerDirectory};
-pub use server::{DATABASE_URL, throwaway_cluster};
+pub use server::{DATABASE_URL, SERVERS, throwaway_clusters};
 pub use wait::eventually;

@@ -1,10 +1,11 @@
-//! The server that the tests of one process share.
+//! A server that tests are on.
 
 use std::env;
-use std::path::Path;
-use std::sync::OnceLock;
+use std::path::{Path, PathBuf};
+use std::thread;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::statvfs::statvfs;
 use nix::unistd::Pid;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio_postgres::{Client, Connection, NoTls, Socket, tls::NoTlsStream};
@@ -14,21 +15,39 @@ use vitrina_cluster::{Cluster, Options, Primary};
 
 /// The variable that names a server to use, by the URL of a superuser.
 pub const DATABASE_URL: &str = "VITRINA_TEST_DATABASE_URL";
+/// The variable that names servers which somebody else starts for the tests and throws away after them.
+pub const SERVERS: &str = "VITRINA_TEST_SERVERS";
 
-/// Starts a server that ends with this process and leaves nothing behind. Blocks.
-pub fn throwaway_cluster() -> vitrina_cluster::Result<Cluster> {
-    throwaway(None)
+/// Starts servers that end with this process and leave nothing behind. Blocks.
+pub fn throwaway_clusters(count: usize) -> vitrina_cluster::Result<Vec<Cluster>> {
+    let starts: Vec<_> = (0..count).map(|_| thread::spawn(|| throwaway(None))).collect();
+    starts.into_iter().map(|start| start.join().expect("starting does not panic")).collect()
 }
 
 fn throwaway(standby_of: Option<Primary>) -> vitrina_cluster::Result<Cluster> {
     let name = format!("vitrina-test-{}", Uuid::new_v4().simple());
-    let settings = [("fsync", "off"), ("full_page_writes", "off"), ("max_connections", "200")];
+    let settings = [
+        ("fsync", "off"),
+        ("full_page_writes", "off"),
+        ("max_connections", "200"),
+        ("max_wal_size", "256MB"),
+    ];
     Cluster::start(&Options {
         settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         die_with_parent: true,
         standby_of,
-        ..Options::new(env::temp_dir().join(name))
+        ..Options::new(throwaway_folder().join(name))
     })
+}
+
+/// Memory where the system has some to spare: every test makes a database and drops it, and a disk that is busy with that
+/// answers late.
+fn throwaway_folder() -> PathBuf {
+    const MEMORY: &str = "/dev/shm";
+    const NEEDED: u64 = 4 << 30;
+    let chosen = env::var_os("TMPDIR").is_some_and(|folder| !folder.is_empty());
+    let free = || statvfs(MEMORY).map(|it| it.blocks_available() * it.fragment_size()).unwrap_or_default();
+    if chosen || free() < NEEDED { env::temp_dir() } else { MEMORY.into() }
 }
 
 #[derive(Debug)]
@@ -36,24 +55,37 @@ pub(crate) struct Server {
     url: Url,
     /// Never dropped, as the server is a static: it ends when the process does.
     private: Option<Cluster>,
+    /// Goes when the tests are over: what is left on it is in nobody's way.
+    pub(crate) is_throwaway: bool,
 }
 
 impl Server {
-    pub(crate) async fn shared() -> &'static Self {
-        static SERVER: OnceLock<Server> = OnceLock::new();
-        tokio::task::spawn_blocking(|| SERVER.get_or_init(Self::find))
-            .await
-            .expect("a Postgres for the tests")
+    /// The ones that are named, else one that is started. Blocks.
+    pub(crate) fn found() -> Vec<&'static Self> {
+        let given = |name| env::var(name).ok().filter(|urls| !urls.trim().is_empty());
+        let named = |name, is_throwaway| {
+            let parse = move |url: &str| {
+                let url = Url::parse(url).unwrap_or_else(|error| panic!("{name} is not a URL: {error}"));
+                Self { url, private: None, is_throwaway }.forever()
+            };
+            given(name).map(|urls| urls.split_whitespace().map(parse).collect())
+        };
+        named(SERVERS, true).or_else(|| named(DATABASE_URL, false)).unwrap_or_else(|| vec![Self::private()])
+    }
+
+    fn private() -> &'static Self {
+        let cluster = throwaway(None).unwrap_or_else(|error| panic!("{error}"));
+        let url = Url::parse(&cluster.url("postgres")).expect("a cluster's address is a URL");
+        Self { url, private: Some(cluster), is_throwaway: true }.forever()
+    }
+
+    fn forever(self) -> &'static Self {
+        Box::leak(Box::new(self))
     }
 
     /// One more server; like the shared one it ends with the process.
     pub(crate) async fn own() -> &'static Self {
-        let start = || {
-            let cluster = throwaway_cluster().unwrap_or_else(|error| panic!("{error}"));
-            let url = Url::parse(&cluster.url("postgres")).expect("a cluster's address is a URL");
-            &*Box::leak(Box::new(Self { url, private: Some(cluster) }))
-        };
-        tokio::task::spawn_blocking(start).await.expect("a Postgres for this test")
+        tokio::task::spawn_blocking(Self::private).await.expect("a Postgres for this test")
     }
 
     /// Others would feel what is done to theirs.
@@ -101,14 +133,6 @@ impl Server {
         };
         let standby = tokio::task::spawn_blocking(start).await.expect("a standby for this test");
         standby.url(database)
-    }
-
-    fn find() -> Self {
-        let given = env::var(DATABASE_URL).ok().filter(|url| !url.is_empty());
-        let private = given.is_none().then(|| throwaway_cluster().unwrap_or_else(|error| panic!("{error}")));
-        let url = private.as_ref().map(|cluster| cluster.url("postgres")).or(given).expect("one of the two");
-        let url = Url::parse(&url).unwrap_or_else(|error| panic!("{DATABASE_URL} is not a URL: {error}"));
-        Self { url, private }
     }
 
     pub(crate) fn outlives_the_process(&self) -> bool {

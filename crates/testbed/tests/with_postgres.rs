@@ -19,7 +19,8 @@ fn open_directory() -> TempDir {
 
 fn with_postgres(directory: &TempDir, script: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_with_postgres"));
-    command.args(["sh", "-c", script]).env("TMPDIR", directory.path()).stdin(Stdio::piped());
+    command.args(["sh", "-c", script]).env("TMPDIR", directory.path()).env("RUST_TEST_THREADS", "1");
+    command.stdin(Stdio::piped());
     command
 }
 
@@ -42,8 +43,7 @@ fn is_empty(directory: &TempDir) -> bool {
 #[test]
 fn the_commands_exit_code_is_handed_on_and_nothing_is_left() {
     let directory = open_directory();
-    let status =
-        with_postgres(&directory, "test -n \"$VITRINA_TEST_DATABASE_URL\" && exit 7").status().unwrap();
+    let status = with_postgres(&directory, "test -n \"$VITRINA_TEST_SERVERS\" && exit 7").status().unwrap();
     assert_eq!(status.code(), Some(7));
     assert!(is_empty(&directory));
 }
@@ -71,8 +71,7 @@ fn signals_reach_the_command() {
 #[tokio::test]
 async fn the_server_ends_even_when_with_postgres_is_killed() {
     let directory = open_directory();
-    let (mut child, url) =
-        started(with_postgres(&directory, "echo \"$VITRINA_TEST_DATABASE_URL\"; read -r _"));
+    let (mut child, url) = started(with_postgres(&directory, "echo \"$VITRINA_TEST_SERVERS\"; read -r _"));
     let (_client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     send(&child, Signal::SIGKILL);
     assert!(connection.await.is_err());

@@ -84,10 +84,15 @@ pub(crate) fn settings(listen: &str, admin_token: Option<&str>) -> ApiSettings {
     }
 }
 
-pub(crate) async fn migrated(database: &Database) -> Store {
+/// A database with a meta-store, and its store.
+pub(crate) async fn migrated() -> (Database, Store) {
+    let migrate = async |url: &str| {
+        let store = Store::connect(url, "test", 2).await.unwrap();
+        store.migrate().await.unwrap();
+    };
+    let database = Database::prepared(migrate).await;
     let store = Store::connect(database.url(), "test", 5).await.unwrap();
-    store.migrate().await.unwrap();
-    store
+    (database, store)
 }
 
 impl App {
@@ -109,8 +114,7 @@ impl App {
     }
 
     pub(crate) async fn start_as(admin_token: Option<&str>, change: impl FnOnce(&mut ApiSettings)) -> Self {
-        let database = Database::fresh().await;
-        let store = migrated(&database).await;
+        let (database, store) = migrated().await;
         database.execute(SOURCE).await;
         let server_store = Store::connect(database.url(), "vitrina-api", 10).await.unwrap();
         let mut settings = settings("127.0.0.1:0", admin_token);

@@ -42,8 +42,7 @@ async fn refusal(listen: &str, token: Option<&str>, store: &Store) -> String {
 
 #[tokio::test]
 async fn a_taken_port_is_named_with_a_way_out() {
-    let database = Database::fresh().await;
-    let store = migrated(&database).await;
+    let (_database, store) = migrated().await;
     let first = Server::bind(settings("127.0.0.1:0", None), store.clone()).await.unwrap();
     let taken = first.local_addr().to_string();
     let message = refusal(&taken, None, &store).await;
@@ -57,8 +56,7 @@ async fn a_taken_port_is_named_with_a_way_out() {
 
 #[tokio::test]
 async fn a_server_that_cannot_listen_warns_of_nothing_and_changes_no_token() {
-    let database = Database::fresh().await;
-    let store = migrated(&database).await;
+    let (_database, store) = migrated().await;
     let (log, writer) = Log::new();
     let _listening = vitrina_testbed::listen(tracing_subscriber::fmt().with_writer(writer).finish());
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -73,8 +71,7 @@ async fn a_server_that_cannot_listen_warns_of_nothing_and_changes_no_token() {
 
 #[tokio::test]
 async fn a_server_that_others_can_reach_needs_a_token() {
-    let database = Database::fresh().await;
-    let store = migrated(&database).await;
+    let (_database, store) = migrated().await;
     let message = refusal("0.0.0.0:0", None, &store).await;
     assert!(message.contains("hint: set VITRINA_ADMIN_TOKEN"), "{message}");
     Server::bind(settings("0.0.0.0:0", Some(TOKEN)), store.clone()).await.unwrap();
@@ -89,8 +86,7 @@ const TOKEN: &str = "5d3f6a1c9be2470884aa61d7";
 
 #[tokio::test]
 async fn an_admin_token_that_can_be_guessed_or_read_in_a_sample_is_refused_with_what_to_do() {
-    let database = Database::fresh().await;
-    let store = migrated(&database).await;
+    let (_database, store) = migrated().await;
     for (token, says) in [
         ("s3cret", "has 6 characters"),
         ("nineteen-characters", "has 19 characters"),
@@ -107,8 +103,7 @@ async fn an_admin_token_that_can_be_guessed_or_read_in_a_sample_is_refused_with_
 
 #[tokio::test]
 async fn a_second_process_with_another_admin_token_replaces_nothing() {
-    let database = Database::fresh().await;
-    let store = migrated(&database).await;
+    let (_database, store) = migrated().await;
     Server::bind(settings("127.0.0.1:0", Some(TOKEN)), store.clone()).await.unwrap();
     let message = refusal("127.0.0.1:0", Some("another-5d3f6a1c9be2470884aa61d7"), &store).await;
     assert!(
@@ -124,8 +119,7 @@ async fn a_second_process_with_another_admin_token_replaces_nothing() {
 
 #[tokio::test]
 async fn an_empty_admin_token_is_refused() {
-    let database = Database::fresh().await;
-    let store = migrated(&database).await;
+    let (_database, store) = migrated().await;
     let message = refusal("127.0.0.1:0", Some(" "), &store).await;
     assert!(message.starts_with("the admin token is empty"), "{message}");
 }

@@ -4,7 +4,6 @@ use std::fs;
 
 use reqwest::Certificate;
 use vitrina_api::{Server, TlsFiles};
-use vitrina_testbed::Database;
 
 use crate::app::{App, migrated, settings};
 
@@ -55,8 +54,7 @@ async fn a_server_with_a_certificate_speaks_https_and_nothing_else() {
 async fn a_certificate_that_cannot_be_used_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let (good, _) = files(&folder);
-    let database = Database::fresh().await;
-    let store = migrated(&database).await;
+    let (_database, store) = migrated().await;
     let empty = folder.path().join("empty.pem");
     fs::write(&empty, "").unwrap();
     let missing = folder.path().join("missing.pem");

@@ -32,6 +32,14 @@ pub(crate) const QUERY: &str = "select id, title, rating, modified from content.
 /// The same rows. But a query with a condition is read by the keys of its table, as rows may leave it.
 pub(crate) const FILTERED: &str = "select id, title, rating, modified from content.film where id > 0";
 
+/// Copies of one meta-store are installations of their own.
+const NEW_INSTALLATION: &str = "update etl.etl_installation set id = gen_random_uuid()";
+
+async fn migrate(url: &str) {
+    let store = Store::connect(url, "vitrina-test", 2).await.unwrap();
+    store.migrate().await.unwrap();
+}
+
 impl Stage {
     /// Films 1 to `films`, an empty mart, and no pipeline yet.
     pub(crate) async fn with_films(films: i32) -> Self {
@@ -42,12 +50,16 @@ impl Stage {
     }
 
     pub(crate) async fn empty() -> Self {
-        Self::on(Database::fresh().await).await
+        let db = Database::prepared(async |url| migrate(url).await).await;
+        db.execute(NEW_INSTALLATION).await;
+        Self::on(db).await
     }
 
     /// On a server that may crash without taking other tests with it.
     pub(crate) async fn on_a_server_of_its_own(films: i32) -> Self {
-        let stage = Self::on(Database::on_a_server_of_its_own().await).await;
+        let db = Database::on_a_server_of_its_own().await;
+        migrate(db.url()).await;
+        let stage = Self::on(db).await;
         stage.db.execute(FILMS).await;
         stage.add_films(1, films).await;
         stage
@@ -67,7 +79,6 @@ impl Stage {
 
     async fn on(db: Database) -> Self {
         let store = Store::connect(db.url(), "vitrina-test", 8).await.unwrap();
-        store.migrate().await.unwrap();
         Self { db, store }
     }
 

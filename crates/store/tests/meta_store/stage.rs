@@ -20,11 +20,15 @@ pub(crate) struct Stage {
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
+async fn migrate(url: &str) {
+    let store = Store::connect(url, "vitrina-test", 2).await.unwrap();
+    store.migrate().await.unwrap();
+}
+
 impl Stage {
     pub(crate) async fn new() -> Self {
-        let db = Database::fresh().await;
+        let db = Database::prepared(async |url| migrate(url).await).await;
         let store = Store::connect(db.url(), "vitrina-test", 8).await.unwrap();
-        store.migrate().await.unwrap();
         Self { db, store }
     }
 

@@ -1,16 +1,19 @@
-//! Runs a command with VITRINA_TEST_DATABASE_URL set to a throwaway server: `with_postgres cargo test`.
+//! Runs a command with VITRINA_TEST_SERVERS set to throwaway servers, one for each test that runs at a time:
+//! `with_postgres cargo test`.
 //! Search servers that its tests start are shared by all of them. Ends with the command's exit code.
 
 use std::env;
 use std::io::{self, IsTerminal};
+use std::num::NonZero;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
+use std::thread;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
-use vitrina_testbed::{DATABASE_URL, SEARCH_DIRECTORY, ServerDirectory, throwaway_cluster};
+use vitrina_testbed::{SEARCH_DIRECTORY, SERVERS, ServerDirectory, throwaway_clusters};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -19,7 +22,8 @@ async fn main() -> ExitCode {
         eprintln!("usage: with_postgres <command> [arguments]");
         return ExitCode::from(2);
     };
-    let (cluster, search) = match throwaway_cluster().and_then(|it| Ok((it, ServerDirectory::create()?))) {
+    let started = throwaway_clusters(tests_at_a_time()).and_then(|it| Ok((it, ServerDirectory::create()?)));
+    let (clusters, search) = match started {
         Ok(servers) => servers,
         Err(error) => {
             eprintln!("error: {error}");
@@ -27,16 +31,23 @@ async fn main() -> ExitCode {
         }
     };
     let mut command = Command::new(&program);
-    command.env(DATABASE_URL, cluster.url("postgres")).env(SEARCH_DIRECTORY, search.path());
+    let urls: Vec<_> = clusters.iter().map(|cluster| cluster.url("postgres")).collect();
+    command.env(SERVERS, urls.join(" ")).env(SEARCH_DIRECTORY, search.path());
     let ended = run(command.args(arguments)).await;
     search.end();
-    if let Err(error) = cluster.stop() {
+    for error in clusters.into_iter().filter_map(|cluster| cluster.stop().err()) {
         eprintln!("error: {error}");
     }
     ended.map(code).unwrap_or_else(|error| {
         eprintln!("error: cannot run {}: {error}", program.display());
         ExitCode::from(127)
     })
+}
+
+/// As many as test programs run in threads.
+fn tests_at_a_time() -> usize {
+    let told = env::var("RUST_TEST_THREADS").ok().and_then(|threads| threads.parse().ok());
+    told.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get)
 }
 
 /// Listens for signals before the command is there, so that none is lost. A terminal sends its Ctrl-C to the
