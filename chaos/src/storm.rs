@@ -108,7 +108,7 @@ impl Storm {
             harms.spawn(trials::keep_playing(self.share(), trial, dice.split()));
         }
         let mut found = Vec::new();
-        while started.elapsed() < self.weather.length && found.len() < ENOUGH {
+        while !self.weather.is_over(started.elapsed(), prober.probes) && found.len() < ENOUGH {
             for violation in self.look(prober).await? {
                 let Violation { rule, pipeline, detail, .. } = &violation;
                 eprintln!("after {:.1} s: {rule} ({pipeline}: {detail})", started.elapsed().as_secs_f64());

@@ -8,6 +8,8 @@ use crate::trials::Trial;
 pub struct Weather {
     pub seed: u64,
     pub length: Duration,
+    /// The storm continues, for up to four times its length, until there were this many: a busy machine allows few.
+    pub min_probes: u64,
     pub runners: usize,
     pub lease: Duration,
     /// Each of these is spread evenly over the storm.
@@ -53,6 +55,7 @@ impl Weather {
         Self {
             seed,
             length: Duration::from_secs(seconds.into()),
+            min_probes: 0,
             runners: 5,
             lease: Duration::from_secs(2),
             kills: seconds * 10 / 9,
@@ -84,6 +87,10 @@ impl Weather {
         (self.calls, self.writers) = (0, 0);
         self.trials = trials.to_vec();
         self.search = false;
+    }
+
+    pub fn is_over(&self, elapsed: Duration, probes: u64) -> bool {
+        elapsed >= self.length && (probes >= self.min_probes || elapsed >= self.length * 4)
     }
 
     /// How often something comes that comes so many times.

@@ -21,6 +21,7 @@ async fn a_storm_of_kills_zombies_and_crashes_breaks_no_promise() {
         lease: std::time::Duration::from_secs(3),
         kills: 12,
         zombies: 2,
+        min_probes: 21,
         trials: Vec::new(),
         ..Weather::of(1, 15)
     };
