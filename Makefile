@@ -26,7 +26,7 @@ demo: build ## a private Postgres, the sample cinema, its marts and the proof; O
 test: export TESTS := 1
 # Tests wait for servers more than they compute: the cores are busy only with more tests than cores.
 test: export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
-test: bootstrap ## all tests, against servers that live as long as they do (ONLY=part_of_a_name)
+test: build ## all tests, against servers that live as long as they do (ONLY=part_of_a_name)
 	cargo test --workspace --no-run
 	@if command -v cargo-nextest >/dev/null; then \
 	  $(with_postgres) cargo nextest run --workspace $(ONLY) $(ARGS) && cargo test --workspace --doc $(ONLY); \
