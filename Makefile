@@ -40,6 +40,7 @@ test-image: bootstrap ## compiles the binary from exactly what the image's build
 	cargo test --package vitrina-tests --test image -- --ignored
 
 .PHONY: check
+check: export CHECKS := 1
 check: bootstrap ## formatting, lints, licences, Dockerfile, compose file, shell scripts
 	@scripts/check
 

@@ -241,7 +241,50 @@ fn toolchain() -> String {
 fn the_image_builds_with_the_toolchain_of_the_workspace() {
     let channel = toolchain();
     let dockerfile = read("deploy/Dockerfile");
-    let image = dockerfile.split("FROM rust:").nth(1).and_then(|rest| rest.split('-').next());
+    let image = dockerfile.split("ARG RUST_IMAGE=rust:").nth(1).and_then(|rest| rest.split('-').next());
     let image = image.expect("an image of Rust");
     assert!(channel == image || channel.starts_with(&format!("{image}.")), "{channel} here, {image} there");
+}
+
+/// Where a stage named an image by itself, a release would pin the others and leave it out.
+#[test]
+fn every_stage_of_the_image_stands_on_a_base_image_that_a_release_can_pin() {
+    let dockerfile = read("deploy/Dockerfile");
+    let stages: Vec<&str> = dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")).collect();
+    assert_eq!(stages.len(), 3, "{stages:?}");
+    for stage in stages {
+        let name = stage.strip_prefix("${").and_then(|rest| rest.split('}').next());
+        let name = name.unwrap_or_else(|| panic!("FROM {stage} names no ARG"));
+        assert!(dockerfile.contains(&format!("\nARG {name}=")), "{name}");
+    }
+}
+
+/// `docker` answers what the registry would.
+#[cfg(unix)]
+#[test]
+fn base_images_are_pinned_to_the_digests_that_the_registry_names() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let docker = folder.path().join("docker");
+    let digest = format!("sha256:{}", "ab".repeat(32));
+    fs::write(&docker, format!("#!/bin/sh\necho {digest}\n")).expect("a program");
+    fs::set_permissions(&docker, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a program");
+    let dockerfile = folder.path().join("Dockerfile");
+    fs::copy(root().join("deploy/Dockerfile"), &dockerfile).expect("a copy");
+    let run = |verb: &str| {
+        let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").expect("a path"));
+        let mut script = Command::new(root().join("scripts/base-images"));
+        script.arg(verb).env("PATH", path).env("DOCKERFILE", &dockerfile);
+        script.output().expect("the script can be run")
+    };
+
+    let before = run("check");
+    assert!(!before.status.success());
+    assert!(String::from_utf8_lossy(&before.stderr).contains("hint: scripts/base-images pin"), "{before:?}");
+    for _ in 0..2 {
+        assert!(run("pin").status.success());
+        let pinned = fs::read_to_string(&dockerfile).expect("a file");
+        assert!(pinned.contains(&format!("ARG DEBIAN_IMAGE=debian:bookworm-slim@{digest}\n")), "{pinned}");
+        assert_eq!(pinned.matches(&digest).count(), 3, "{pinned}");
+    }
+    assert!(run("check").status.success());
 }
