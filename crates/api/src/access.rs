@@ -11,20 +11,23 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use tokio::time::sleep;
-use vitrina_store::{Actor, Role, TokenInfo, digest};
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep};
+use vitrina_store::{Actor, Role, Scope, TokenInfo, digest};
 
 use crate::app::App;
 use crate::envelope::RequestId;
 use crate::error::{Error, Result};
 use crate::logins::Peer;
-use crate::sight::SeesRows;
+use crate::sight::{SeesOthers, SeesRows};
 
 /// How often one listener's token is looked at, at most and at least.
 const PACE: Duration = Duration::from_millis(200);
 const LOOK_EVERY: Duration = Duration::from_secs(15);
+/// An answer that was waited for longer is for the token as it is by then.
+const A_WHILE: Duration = Duration::from_secs(1);
 
-/// Lets a call pass whose caller has at least this role, and notes who it is.
+/// Lets a call pass whose caller has the rights that it needs, and notes who it is.
 pub(crate) async fn check(
     State((app, needed)): State<(App, Needed)>,
     Extension(RequestId(request_id)): Extension<RequestId>,
@@ -44,16 +47,28 @@ pub(crate) async fn check(
     };
     app.limits.check(&caller.name, request.method())?;
     needed.permit(&caller)?;
-    let sees_rows = SeesRows(caller.sees_rows);
+    let (sees_rows, sees_others) = (SeesRows(caller.sees_rows), SeesOthers(caller.scope.is_everything()));
+    let (began, is_safe) = (Instant::now(), request.method().is_safe());
     request.extensions_mut().insert(Actor { name: caller.name.clone(), request_id });
     request.extensions_mut().insert(sees_rows);
     request.extensions_mut().insert(Presented(token.clone()));
-    request.extensions_mut().insert(caller);
-    let mut response = match token.zip(known) {
-        Some((token, known)) => meanwhile(next.run(request), confirm(&app, token, &known, needed)).await?,
-        None => next.run(request).await,
+    request.extensions_mut().insert(caller.clone());
+    let answered = async {
+        match token.clone().zip(known) {
+            Some((token, known)) => meanwhile(next.run(request), confirm(&app, token, &known, needed)).await,
+            None => Ok(next.run(request).await),
+        }
     };
+    let only_looks = is_safe || needed.looks;
+    let mut response = match only_looks {
+        true => unless_expired(answered, &app, Presented(token.clone()), &caller).await?,
+        false => answered.await?,
+    };
+    if let Some(token) = token.filter(|_| only_looks && began.elapsed() > A_WHILE) {
+        confirm(&app, token, &caller, needed).await?;
+    }
     response.extensions_mut().insert(sees_rows);
+    response.extensions_mut().insert(sees_others);
     Ok(response)
 }
 
@@ -63,16 +78,23 @@ pub(crate) struct Needed {
     pub(crate) role: Role,
     /// It shows values of rows, and is nothing without them.
     pub(crate) rows: bool,
+    /// It is about the installation: nothing for a token with a scope.
+    pub(crate) everything: bool,
+    /// It changes nothing, though it is a POST.
+    pub(crate) looks: bool,
 }
 
 impl Needed {
     pub(crate) const fn role(role: Role) -> Self {
-        Self { role, rows: false }
+        Self { role, rows: false, everything: false, looks: false }
     }
 
     fn permit(self, caller: &TokenInfo) -> Result<()> {
         if caller.role < self.role {
             return Err(Error::Forbidden(self.role));
+        }
+        if self.everything && !caller.scope.is_everything() {
+            return Err(Error::NeedsEverything);
         }
         if self.rows && !caller.sees_rows { Err(Error::RowsHidden) } else { Ok(()) }
     }
@@ -88,11 +110,24 @@ async fn meanwhile(
     Ok(response)
 }
 
+/// A look that outlasts its token is given up, as if its caller had hung up. What changes something is carried out.
+async fn unless_expired(
+    answer: impl Future<Output = Result<Response>>,
+    app: &App,
+    token: Presented,
+    caller: &TokenInfo,
+) -> Result<Response> {
+    tokio::select! {
+        answer = answer => answer,
+        () = token.expired(app, caller) => Err(Error::Unauthorized),
+    }
+}
+
 /// The answer was begun for what was known of the token: it is for nobody with other rights.
 async fn confirm(app: &App, token: Vec<u8>, known: &TokenInfo, needed: Needed) -> Result<()> {
     let caller = app.lookups.token(token).await?.ok_or(Error::Unauthorized)?;
     needed.permit(&caller)?;
-    if caller == *known { Ok(()) } else { Err(Error::RightsChanged) }
+    if caller.equals(known) { Ok(()) } else { Err(Error::RightsChanged) }
 }
 
 async fn identify(
@@ -120,7 +155,13 @@ async fn identify(
     if headers.contains_key(header::AUTHORIZATION) {
         return Err(Error::NeedlessToken);
     }
-    Ok(TokenInfo { name: "local".to_owned(), role: Role::Admin, sees_rows: true })
+    Ok(TokenInfo {
+        name: "local".to_owned(),
+        role: Role::Admin,
+        sees_rows: true,
+        scope: Scope::EVERYTHING,
+        expires_at: None,
+    })
 }
 
 /// The digest of the token that a call came with.
@@ -131,25 +172,46 @@ impl Presented {
     /// Returns when the token is not any more what it was when its call began.
     pub(crate) async fn revoked(self, app: App, caller: TokenInfo) {
         let mut wakeups = app.wakeups.clone();
-        while self.holds(&app, &caller).await {
+        while let Some(now) = self.current(&app, &caller).await {
             sleep(PACE).await;
             tokio::select! {
                 () = wakeups.changed() => {}
-                // It may expire, of which nobody is notified.
+                // Of this nobody is notified.
+                () = sleep_until_expiry(&now) => {}
                 () = sleep(LOOK_EVERY) => {}
             }
         }
     }
 
-    /// A meta-store that is away has revoked nothing.
-    async fn holds(&self, app: &App, caller: &TokenInfo) -> bool {
+    /// Returns when the time of the token is over, by the clock of the meta-store: never, where it has no end.
+    async fn expired(self, app: &App, caller: &TokenInfo) {
+        let mut caller = caller.clone();
+        loop {
+            sleep_until_expiry(&caller).await;
+            match self.current(app, &caller).await {
+                Some(now) => caller = now,
+                None => return,
+            }
+            sleep(PACE).await;
+        }
+    }
+
+    /// Whom it stands for, unless it is not any more what it was. A meta-store that is away has revoked nothing.
+    async fn current(&self, app: &App, caller: &TokenInfo) -> Option<TokenInfo> {
         match &self.0 {
             Some(token) => match app.lookups.token(token.clone()).await {
-                Ok(found) => found.as_ref() == Some(caller),
-                Err(_) => true,
+                Ok(found) => found.filter(|found| found.equals(caller)),
+                Err(_) => Some(caller.clone()),
             },
-            None => !app.is_closed().await.unwrap_or(false),
+            None => (!app.is_closed().await.unwrap_or(false)).then(|| caller.clone()),
         }
+    }
+}
+
+async fn sleep_until_expiry(caller: &TokenInfo) {
+    match caller.expires_at {
+        Some(at) => sleep(at.duration_since(Timestamp::now()).try_into().unwrap_or_default()).await,
+        None => std::future::pending().await,
     }
 }
 

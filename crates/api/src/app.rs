@@ -21,6 +21,7 @@ use crate::wakeups::Wakeups;
 
 #[derive(Debug, Clone)]
 pub(crate) struct App {
+    /// Within the scope of the caller: see [`crate::extract::Scoped`].
     pub(crate) store: Store,
     /// A token has been seen: from then on nobody enters without one.
     pub(crate) closed: Arc<AtomicBool>,

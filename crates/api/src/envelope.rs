@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::extract::traceparent;
 use crate::measure::Call;
 use crate::problem::Problem;
-use crate::sight::{self, SeesRows};
+use crate::sight::{self, SeesOthers, SeesRows};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -33,7 +33,8 @@ pub(crate) async fn wrap(State(app): State<App>, mut request: Request, next: Nex
     let response = async {
         let response = next.run(request).await;
         let sees_rows = response.extensions().get().copied().unwrap_or(SeesRows(false));
-        let mut response = sight::resolve(complete(response, &id), sees_rows).await;
+        let sees_others = response.extensions().get().copied().unwrap_or(SeesOthers(false));
+        let mut response = sight::resolve(complete(response, &id), sees_rows, sees_others).await;
         mark(response.headers_mut(), &id, app.rules.encrypted);
         let status = response.status().as_u16();
         Span::current().record("http.response.status_code", status);

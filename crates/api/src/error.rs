@@ -59,6 +59,8 @@ pub(crate) enum Error {
     SourceAway(String),
     /// No living runner can answer this.
     NoRunner(String),
+    /// A runner has taken the question, and who it asks does not answer.
+    RunnerWaits(String),
     /// A runner has taken the question, and could not answer it.
     Unanswered {
         code: String,
@@ -104,6 +106,8 @@ pub(crate) enum Error {
     LoginsSlowed(Duration),
     /// The call is nothing without values of rows.
     RowsHidden,
+    /// The call is about the whole installation, and the token is for a part of it.
+    NeedsEverything,
     /// While an answer was made for who the token was a moment ago.
     RightsChanged,
     ForeignHost,
@@ -145,6 +149,7 @@ impl Error {
             Self::InvalidSql(errors) => Problem::new(S::UNPROCESSABLE_ENTITY, "sql.invalid", "the query cannot be asked as it is").errors(errors),
             Self::SourceAway(reason) => Problem::new(S::BAD_GATEWAY, "source.unavailable", &reason).hint("POST /connections/{c}/test tells more"),
             Self::NoRunner(what) => Problem::new(S::SERVICE_UNAVAILABLE, "runner.none", &format!("no runner {what}")).hint("start one with `vitrina runner`, then ask again").header(header::RETRY_AFTER, "5"),
+            Self::RunnerWaits(what) => Problem::new(S::SERVICE_UNAVAILABLE, "runner.waits", &what).hint(RUNNER_WAITS).header(header::RETRY_AFTER, "5"),
             Self::Unanswered { code, error } => Problem::new(S::BAD_GATEWAY, "runner.unanswered", &format!("a runner has looked and cannot answer ({code}): {error}")),
             Self::TargetUnusable { code, error } => Problem::new(S::CONFLICT, "target.unusable", &format!("the target cannot be looked at as it is defined ({code}): {error}")),
             Self::PlanMoved { hash } => Problem::new(S::CONFLICT, "plan.moved", "the plan is another one by now").hint("look at the plan again, then apply that").plan_hash(hash),
@@ -160,7 +165,7 @@ impl Error {
             Self::NoIfMatch => Problem::new(S::PRECONDITION_REQUIRED, "request.if_match", "this call changes a version that it has to name").hint("send if-match with the etag of the GET; an edit of a configuration also takes if-match: *"),
             Self::BadJson(fault) => Problem::new(S::BAD_REQUEST, "request.json", "the body is not JSON").errors(vec![fault]),
             Self::UnreadableBody => Problem::new(S::BAD_REQUEST, "request.body", "the body ended early or cannot be read"),
-            Self::BodyTooLarge => Problem::new(S::PAYLOAD_TOO_LARGE, "request.too_large", "the body is larger than 1 MiB"),
+            Self::BodyTooLarge => Problem::new(S::PAYLOAD_TOO_LARGE, "request.too_large", "the body is larger than 16 MiB, which `plan` and `apply` take, or than 1 MiB, which other calls take"),
             Self::NotJson => Problem::new(S::UNSUPPORTED_MEDIA_TYPE, "request.media_type", "the body must be JSON").hint("send content-type: application/json"),
             Self::NoSuchPath => Problem::new(S::NOT_FOUND, "path.not_found", "there is nothing at this path").hint("see /api/v1/openapi.json for what there is"),
             Self::WrongMethod => Problem::new(S::METHOD_NOT_ALLOWED, "method.not_allowed", "this path does not know this method").hint("the header allow lists the methods it knows"),
@@ -169,6 +174,7 @@ impl Error {
             Self::Forbidden(role) => Problem::new(S::FORBIDDEN, "access.forbidden", &format!("this call needs the role {}", role.as_str())).hint("use a token of that role"),
             Self::LoginsSlowed(wait) => Problem::new(S::TOO_MANY_REQUESTS, "access.slowed", "too many calls of this address had no valid token").hint("check the token, and wait as long as retry-after says").header(header::RETRY_AFTER, &seconds(wait).to_string()),
             Self::RowsHidden => Problem::new(S::FORBIDDEN, "access.rows", "this call shows values of rows, which this token may not see").hint("use a token with the right to see rows: `vitrina token create` with --rows"),
+            Self::NeedsEverything => Problem::new(S::FORBIDDEN, "access.scope", "this call is about the whole installation, and this token is for some of its pipelines").hint("use a token for all pipelines: one that was created without --tag"),
             Self::RightsChanged => Problem::new(S::SERVICE_UNAVAILABLE, "access.changed", "the rights of this token have just been changed").hint("ask again").header(header::RETRY_AFTER, "1"),
             Self::ForeignHost => Problem::new(S::FORBIDDEN, "access.host", "without tokens only calls to localhost are answered").hint("set VITRINA_ADMIN_TOKEN and send it as a bearer token"),
             Self::ForeignOrigin => Problem::new(S::FORBIDDEN, "access.origin", "without tokens no other web page may call").hint("set VITRINA_ADMIN_TOKEN and send it as a bearer token"),
@@ -176,6 +182,10 @@ impl Error {
         }
     }
 }
+
+/// What to look for where a runner waits.
+pub(crate) const RUNNER_WAITS: &str =
+    "look for who has locked the table there (pg_stat_activity, pg_locks), then ask again";
 
 /// What the database said goes into the log and to nobody else.
 fn of_store(error: &StoreError) -> Problem {
@@ -197,6 +207,9 @@ fn of_store(error: &StoreError) -> Problem {
                 .errors(locked.fields.iter().map(fault).collect())
         }
         StoreError::NoSuchTarget(_) => Problem::new(StatusCode::NOT_FOUND, "target.not_found", &message),
+        StoreError::OutOfScope(_) | StoreError::TargetOutOfScope(_) => {
+            Problem::new(StatusCode::FORBIDDEN, "access.scope", &message)
+        }
         StoreError::TargetOwned { .. } => Problem::new(StatusCode::CONFLICT, "target.owned", &message),
         StoreError::SharedValue(violation) => {
             let fault = Fault::new("/shared_value", violation.code, &violation.message);

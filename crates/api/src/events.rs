@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
-use vitrina_core::{ReconcileProgress, ReconcileStatus, RunId, RunStatus};
+use vitrina_core::{PipelineId, ReconcileProgress, ReconcileStatus, RunId, RunStatus};
 use vitrina_store::{BatchRecord, ReconcileRecord, RunRecord, Store};
 
 use crate::models::{Batch, Reconcile, Run};
@@ -36,6 +36,8 @@ pub(crate) const TOPICS: [&str; 6] = [
 pub(crate) struct Event {
     pub(crate) id: String,
     pub(crate) topic: &'static str,
+    /// Whom it is about: told only to those who see it when they are told.
+    pub(crate) pipeline: PipelineId,
     pub(crate) data: Value,
 }
 
@@ -184,7 +186,7 @@ impl Hub {
             };
             self.reconciles.insert(record.id, now);
             if let Some(topic) = topic.filter(|_| tell) {
-                self.teller.tell(topic, json!(Reconcile::from(record)));
+                self.teller.tell(topic, record.pipeline_id, json!(Reconcile::from(record)));
             }
         }
     }
@@ -192,17 +194,17 @@ impl Hub {
     fn tell_progress(&mut self, run: &RunRecord, batches: Vec<BatchRecord>) {
         for batch in batches {
             let data = json!({"run_id": run.id, "pipeline_id": run.pipeline_id, "batch": Batch::from(batch)});
-            self.teller.tell("batch.done", data);
+            self.teller.tell("batch.done", run.pipeline_id, data);
         }
-        self.teller.tell("run.progress", json!(Run::from(run.clone())));
+        self.teller.tell("run.progress", run.pipeline_id, json!(Run::from(run.clone())));
     }
 
     fn tell_status(&mut self, run: &RunRecord) {
-        self.teller.tell("run.status", json!(Run::from(run.clone())));
+        self.teller.tell("run.status", run.pipeline_id, json!(Run::from(run.clone())));
         if run.status == RunStatus::Success {
             let data = json!({"pipeline_id": run.pipeline_id, "pipeline": run.pipeline, "run_id": run.id,
                               "succeeded_at": run.finished_at});
-            self.teller.tell("pipeline.freshness", data);
+            self.teller.tell("pipeline.freshness", run.pipeline_id, data);
         }
     }
 }
@@ -226,8 +228,8 @@ impl Teller {
         self.sender.receiver_count() > 0
     }
 
-    fn tell(&mut self, topic: &'static str, data: Value) {
-        let event = Arc::new(Event { id: format!("{}-{}", self.epoch, self.next), topic, data });
+    fn tell(&mut self, topic: &'static str, pipeline: PipelineId, data: Value) {
+        let event = Arc::new(Event { id: format!("{}-{}", self.epoch, self.next), topic, pipeline, data });
         self.next += 1;
         self.past.push_back(Arc::clone(&event));
         if self.past.len() > PAST {
@@ -266,7 +268,7 @@ mod tests {
         let epoch = teller.epoch.clone();
         assert_eq!(ids(&teller, &format!("{epoch}-0")), Some(0));
         for _ in 0..PAST + 5 {
-            teller.tell("run.status", Value::Null);
+            teller.tell("run.status", PipelineId(Uuid::nil()), Value::Null);
         }
         let newest = PAST + 5;
         assert_eq!(ids(&teller, &format!("{epoch}-{newest}")), Some(0));

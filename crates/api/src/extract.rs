@@ -9,12 +9,28 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tracing::Span;
-use vitrina_store::PipelineRef;
+use vitrina_store::{PipelineRef, Scope, TokenInfo};
 use vitrina_telemetry::TraceParent;
 
+use crate::app::App;
 use crate::error::Error;
 use crate::problem::Fault;
 use crate::query::digits;
+
+/// The application as its caller sees it: whatever it finds is within the scope of the token. Who takes the application by
+/// `State`, or answers a call without a token, finds no pipeline at all.
+#[derive(Debug)]
+pub(crate) struct Scoped(pub(crate) App);
+
+impl FromRequestParts<App> for Scoped {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
+        let caller = parts.extensions.get::<TokenInfo>();
+        let scope = caller.map_or(Scope::NOTHING, |caller| caller.scope.clone());
+        Ok(Self(App { store: app.store.within(scope), ..app.clone() }))
+    }
+}
 
 /// A JSON body.
 #[derive(Debug)]
@@ -65,7 +81,10 @@ fn parse<T: DeserializeOwned>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Er
     let value = serde_path_to_error::deserialize(&mut reader)
         .map_err(|error| Error::InvalidBody(fault(error.inner(), pointer(error.path()), "body.field")))?;
     if has_nul(bytes) {
-        return Err(Error::InvalidBody(Fault::new("", "body.nul", "a text contains the character NUL")));
+        let place =
+            serde_json::from_slice(bytes).ok().and_then(|body| nul_pointer(&body)).unwrap_or_default();
+        let message = "a text contains the character NUL, which Postgres cannot store";
+        return Err(Error::InvalidBody(Fault::new(place, "body.nul", message)));
     }
     Ok(value)
 }
@@ -102,6 +121,28 @@ fn has_nul(json: &[u8]) -> bool {
     false
 }
 
+/// The first text with a NUL in it. A key of a map is pointed at by its map.
+fn nul_pointer(value: &serde_json::Value) -> Option<String> {
+    use serde_json::Value;
+    let below = |part: &str, value| Some(format!("/{}{}", escaped(part), nul_pointer(value)?));
+    match value {
+        Value::String(text) => text.contains('\0').then(String::new),
+        Value::Array(items) => {
+            items.iter().enumerate().find_map(|(place, item)| below(&place.to_string(), item))
+        }
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| match name.contains('\0') {
+            true => Some(String::new()),
+            false => below(name, value),
+        }),
+        _ => None,
+    }
+}
+
+/// As a JSON pointer writes a part of its path.
+fn escaped(part: &str) -> String {
+    part.replace('~', "~0").replace('/', "~1")
+}
+
 fn is_json(headers: &HeaderMap) -> bool {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -129,7 +170,7 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
     use serde_path_to_error::Segment;
     let segments = path.iter().filter_map(|segment| match segment {
         Segment::Seq { index } => Some(index.to_string()),
-        Segment::Map { key } => Some(key.replace('~', "~0").replace('/', "~1")),
+        Segment::Map { key } => Some(escaped(key)),
         Segment::Enum { variant } => Some(variant.clone()),
         Segment::Unknown => None,
     });

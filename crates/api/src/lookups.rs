@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use tokio::task::JoinSet;
-use vitrina_store::{Error as StoreError, PipelineChoice, PipelineListing, PipelineRef, Store, TokenInfo};
+use vitrina_core::PipelineId;
+use vitrina_store::{
+    Error as StoreError, PipelineChoice, PipelineListing, PipelineRef, Scope, Store, TokenInfo,
+};
 
 use crate::error::{Error, Result};
 use crate::gather::{Gather, gather};
@@ -21,9 +24,11 @@ const PAGES_AT_A_TIME: usize = 4;
 pub(crate) struct Lookups {
     tokens: Gather<Vec<u8>, TokenInfo>,
     recent: Arc<Recent>,
-    pipelines: Gather<PipelineRef, Arc<PipelineListing>>,
+    /// Callers share a look only with those of the same scope, here and below.
+    pipelines: Gather<(Scope, PipelineRef), Arc<PipelineListing>>,
+    seen: Gather<(Scope, PipelineId), ()>,
     /// Pages are written once for all who have asked for the same.
-    lists: Gather<PipelineChoice, Bytes>,
+    lists: Gather<(Scope, PipelineChoice), Bytes>,
 }
 
 impl Lookups {
@@ -37,9 +42,12 @@ impl Lookups {
         let (pipelines, work) = gather(move |references| listed(own.clone(), references));
         background.spawn(work);
         let own = store.clone();
+        let (seen, work) = gather(move |pipelines| within(own.clone(), pipelines));
+        background.spawn(work);
+        let own = store.clone();
         let (lists, work) = gather(move |choices| pages(own.clone(), choices));
         background.spawn(work);
-        Self { tokens, recent, pipelines, lists }
+        Self { tokens, recent, pipelines, seen, lists }
     }
 
     /// Whose token this is, by its digest.
@@ -57,14 +65,23 @@ impl Lookups {
         self.recent.lock().contains_key(digest)
     }
 
-    pub(crate) async fn pipeline(&self, reference: &PipelineRef) -> Result<Arc<PipelineListing>> {
-        let found = self.pipelines.get(reference.clone()).await?;
+    pub(crate) async fn pipeline(
+        &self,
+        scope: &Scope,
+        reference: &PipelineRef,
+    ) -> Result<Arc<PipelineListing>> {
+        let found = self.pipelines.get((scope.clone(), reference.clone())).await?;
         found.ok_or_else(|| Error::NoSuchPipeline(reference.to_string()))
     }
 
+    /// Whether a pipeline is within a scope now.
+    pub(crate) async fn sees(&self, scope: &Scope, pipeline: PipelineId) -> Result<bool> {
+        Ok(scope.is_everything() || self.seen.get((scope.clone(), pipeline)).await?.is_some())
+    }
+
     /// A page of pipelines, as JSON.
-    pub(crate) async fn pipelines(&self, choice: PipelineChoice) -> Result<Bytes> {
-        self.lists.get(choice).await?.ok_or(Error::Internal("a page is missing"))
+    pub(crate) async fn pipelines(&self, scope: &Scope, choice: PipelineChoice) -> Result<Bytes> {
+        self.lists.get((scope.clone(), choice)).await?.ok_or(Error::Internal("a page is missing"))
     }
 }
 
@@ -120,25 +137,48 @@ async fn owners(
     Ok(owners.into_iter().collect())
 }
 
+fn by_scope<T>(asked: Vec<(Scope, T)>) -> HashMap<Scope, Vec<T>> {
+    let mut scopes: HashMap<Scope, Vec<T>> = HashMap::new();
+    for (scope, one) in asked {
+        scopes.entry(scope).or_default().push(one);
+    }
+    scopes
+}
+
 async fn listed(
     store: Store,
-    references: Vec<PipelineRef>,
-) -> Result<HashMap<PipelineRef, Arc<PipelineListing>>, StoreError> {
+    asked: Vec<(Scope, PipelineRef)>,
+) -> Result<HashMap<(Scope, PipelineRef), Arc<PipelineListing>>, StoreError> {
     let mut found = HashMap::new();
-    for listed in store.listings_of(&references).await?.into_iter().map(Arc::new) {
-        found.insert(PipelineRef::Name(listed.name.clone()), Arc::clone(&listed));
-        found.insert(PipelineRef::Id(listed.id), listed);
+    for (scope, references) in by_scope(asked) {
+        let listed = store.within(scope.clone()).listings_of(&references).await?;
+        for listed in listed.into_iter().map(Arc::new) {
+            found.insert((scope.clone(), PipelineRef::Name(listed.name.clone())), Arc::clone(&listed));
+            found.insert((scope.clone(), PipelineRef::Id(listed.id)), listed);
+        }
+    }
+    Ok(found)
+}
+
+async fn within(
+    store: Store,
+    asked: Vec<(Scope, PipelineId)>,
+) -> Result<HashMap<(Scope, PipelineId), ()>, StoreError> {
+    let mut found = HashMap::new();
+    for (scope, pipelines) in by_scope(asked) {
+        let seen = store.within(scope.clone()).seen(&pipelines).await?;
+        found.extend(seen.into_iter().map(|pipeline| ((scope.clone(), pipeline), ())));
     }
     Ok(found)
 }
 
 async fn pages(
     store: Store,
-    choices: Vec<PipelineChoice>,
-) -> Result<HashMap<PipelineChoice, Bytes>, StoreError> {
-    let asked = choices.into_iter().map(|choice| {
-        let store = store.clone();
-        async move { page(&store, &choice).await.map(|page| (choice, page)) }
+    asked: Vec<(Scope, PipelineChoice)>,
+) -> Result<HashMap<(Scope, PipelineChoice), Bytes>, StoreError> {
+    let asked = asked.into_iter().map(|(scope, choice)| {
+        let store = store.within(scope.clone());
+        async move { page(&store, &choice).await.map(|page| ((scope, choice), page)) }
     });
     futures_util::stream::iter(asked).buffer_unordered(PAGES_AT_A_TIME).try_collect().await
 }

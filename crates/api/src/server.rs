@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower_http::normalize_path::NormalizePath;
-use vitrina_store::{Offered, Store};
+use vitrina_store::{Offered, Scope, Store};
 
 use crate::app::{App, Rules};
 use crate::connections::Connections;
@@ -112,7 +112,7 @@ impl Server {
         let limits = Arc::new(Limits::new(self.settings.rate_limit));
         let (store, pulses) = (self.store, Arc::new(Pulses::default()));
         let app = App {
-            store,
+            store: store.within(Scope::NOTHING),
             closed: Arc::new(AtomicBool::new(self.closed)),
             lookups,
             limits,

@@ -90,6 +90,16 @@ impl SourceConnection {
     pub(crate) async fn read(&self, purpose: &str) -> Result<Seat, String> {
         let place = timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await;
         let place = place.ok().and_then(Result::ok).ok_or("too many callers look at this source at once")?;
+        self.open(purpose, place).await
+    }
+
+    /// Where a place is free, and the source lets somebody in.
+    pub(crate) async fn read_at_once(&self, purpose: &str) -> Option<Seat> {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        self.open(purpose, place).await.ok()
+    }
+
+    async fn open(&self, purpose: &str, place: OwnedSemaphorePermit) -> Result<Seat, String> {
         let reading = Reading::open(&self.url, purpose).await?;
         Ok(Seat { taken: Some((reading, place)), leaving: Arc::clone(&self.leaving) })
     }

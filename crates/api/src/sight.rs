@@ -1,26 +1,45 @@
-//! Who sees values of rows. One right, decided here for every answer: values are marked where they are written into a
+//! Who sees values of rows, and names of pipelines outside of a scope. One right each, decided here for every answer: values are marked where they are written into a
 //! text ([`vitrina_core::values`]), and each answer leaves with them or without them, by who has called.
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header;
 use axum::response::Response;
 use futures_util::StreamExt;
-use vitrina_core::values::{MARKS, MASK};
+use vitrina_core::values::{MARKS, MASK, NAME_MARKS};
 
 /// Whether who has called may see rows; an answer that does not say so is for nobody who may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SeesRows(pub(crate) bool);
 
-/// In UTF-8 both marks begin with these, and end with one more.
+/// Whether who has called sees all pipelines: texts about one may name another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SeesOthers(pub(crate) bool);
+
+/// An answer that was there before anybody called, as bytes: what looks like a mark in it is none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AsBuilt;
+
+/// In UTF-8 all marks begin with these, and end with one more: those that open and close a value, then those of a name.
 const BEGIN: [u8; 2] = [0xef, 0xb7];
-const OPEN: u8 = 0x90;
-const CLOSE: u8 = 0x91;
+const FIRST: u8 = 0x90;
+const LAST: u8 = 0x93;
 const _: () = assert!(MARKS[0] as u32 == 0xfdd0 && MARKS[1] as u32 == 0xfdd1);
+const _: () = assert!(NAME_MARKS[0] as u32 == 0xfdd2 && NAME_MARKS[1] as u32 == 0xfdd3);
+
+/// What is marked in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Marked {
+    Value,
+    Name,
+}
 
 /// What is whole already keeps its length; what is still being written is filtered on its way.
-pub(crate) async fn resolve(response: Response, SeesRows(sees_rows): SeesRows) -> Response {
+pub(crate) async fn resolve(response: Response, sees_rows: SeesRows, sees_others: SeesOthers) -> Response {
+    if response.extensions().get::<AsBuilt>().is_some() {
+        return response;
+    }
     let (mut parts, body) = response.into_parts();
-    let mut filter = Filter::new(sees_rows);
+    let mut filter = Filter::new(sees_rows, sees_others);
     if body.size_hint().exact().is_none() {
         let chunks = body.into_data_stream().map(move |chunk| chunk.map(|bytes| filter.pass(bytes)));
         return Response::from_parts(parts, Body::from_stream(chunks));
@@ -37,21 +56,22 @@ pub(crate) async fn resolve(response: Response, SeesRows(sees_rows): SeesRows) -
 }
 
 struct Filter {
-    sees_rows: bool,
-    /// Within a value that is not shown.
-    hidden: bool,
+    sees_rows: SeesRows,
+    sees_others: SeesOthers,
+    /// Within something that is not shown.
+    hidden: Option<Marked>,
     escaped: bool,
     /// The begin of what may become a mark.
     held: Vec<u8>,
 }
 
 impl Filter {
-    fn new(sees_rows: bool) -> Self {
-        Self { sees_rows, hidden: false, escaped: false, held: Vec::new() }
+    fn new(sees_rows: SeesRows, sees_others: SeesOthers) -> Self {
+        Self { sees_rows, sees_others, hidden: None, escaped: false, held: Vec::new() }
     }
 
     fn pass(&mut self, bytes: Bytes) -> Bytes {
-        if !self.hidden && self.held.is_empty() && !bytes.contains(&BEGIN[0]) {
+        if self.hidden.is_none() && self.held.is_empty() && !bytes.contains(&BEGIN[0]) {
             return bytes;
         }
         let mut passed = Vec::with_capacity(bytes.len());
@@ -62,9 +82,10 @@ impl Filter {
     }
 
     fn take(&mut self, byte: u8, passed: &mut Vec<u8>) {
-        if self.held.len() == BEGIN.len() && matches!(byte, OPEN | CLOSE) {
+        if self.held.len() == BEGIN.len() && (FIRST..=LAST).contains(&byte) {
             self.held.clear();
-            return self.mark(byte == OPEN, passed);
+            let marked = if byte - FIRST < 2 { Marked::Value } else { Marked::Name };
+            return self.mark(marked, (byte - FIRST).is_multiple_of(2), passed);
         }
         if BEGIN.get(self.held.len()) == Some(&byte) {
             return self.held.push(byte);
@@ -78,24 +99,29 @@ impl Filter {
         }
     }
 
-    fn mark(&mut self, opens: bool, passed: &mut Vec<u8>) {
-        if self.sees_rows {
-            return;
+    fn mark(&mut self, marked: Marked, opens: bool, passed: &mut Vec<u8>) {
+        let is_shown = match marked {
+            Marked::Value => self.sees_rows.0,
+            Marked::Name => self.sees_others.0,
+        };
+        match self.hidden {
+            None if opens && !is_shown => {
+                passed.extend_from_slice(MASK.as_bytes());
+                (self.hidden, self.escaped) = (Some(marked), false);
+            }
+            Some(hidden) if hidden == marked && !opens => (self.hidden, self.escaped) = (None, false),
+            _ => {}
         }
-        if opens && !self.hidden {
-            passed.extend_from_slice(MASK.as_bytes());
-        }
-        (self.hidden, self.escaped) = (opens, false);
     }
 
     /// A text of JSON that was cut off inside of a value ends where it ends: what follows is another one.
     fn tell(&mut self, byte: u8, passed: &mut Vec<u8>) {
         let ends_text = byte == b'"' && !self.escaped;
         self.escaped = byte == b'\\' && !self.escaped;
-        if self.hidden && ends_text {
-            self.hidden = false;
+        if ends_text {
+            self.hidden = None;
         }
-        if !self.hidden {
+        if self.hidden.is_none() {
             passed.push(byte);
         }
     }
@@ -104,12 +130,16 @@ impl Filter {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use vitrina_core::values::value;
+    use vitrina_core::values::{other_pipeline, value};
 
     use super::*;
 
     fn passed(text: &str, sees_rows: bool, chunk: usize) -> String {
-        let mut filter = Filter::new(sees_rows);
+        passed_to(text, SeesRows(sees_rows), SeesOthers(true), chunk)
+    }
+
+    fn passed_to(text: &str, sees_rows: SeesRows, sees_others: SeesOthers, chunk: usize) -> String {
+        let mut filter = Filter::new(sees_rows, sees_others);
         let chunks = text.as_bytes().chunks(chunk).map(|bytes| filter.pass(Bytes::copy_from_slice(bytes)));
         String::from_utf8(chunks.flatten().collect()).unwrap()
     }
@@ -129,6 +159,21 @@ mod tests {
     }
 
     #[test]
+    fn a_name_of_another_pipeline_is_shown_to_who_sees_all_of_them() {
+        let text = format!("{} is written by {} too", value("4111"), other_pipeline("salaries"));
+        for (rows, others, expected) in [
+            (true, true, "4111 is written by salaries too"),
+            (true, false, "4111 is written by … too"),
+            (false, true, "… is written by salaries too"),
+            (false, false, "… is written by … too"),
+        ] {
+            for chunk in [1, 4, 1000] {
+                assert_eq!(passed_to(&text, SeesRows(rows), SeesOthers(others), chunk), expected);
+            }
+        }
+    }
+
+    #[test]
     fn a_text_that_was_cut_inside_of_a_value_hides_no_other_text() {
         let cut = format!("bad {}", value("ann \\\" secret"));
         let document = json!({"error": cut.strip_suffix(MARKS).unwrap(), "next": "plain"}).to_string();
@@ -138,7 +183,7 @@ mod tests {
 
     #[test]
     fn other_characters_of_the_same_beginning_pass_as_they_are() {
-        for text in ["\u{fdcf}\u{fdd2}\u{ffff}", "ﷺ", "\u{f000}"] {
+        for text in ["\u{fdcf}\u{fdd4}\u{ffff}", "ﷺ", "\u{f000}"] {
             assert_eq!((passed(text, false, 1), passed(text, true, 2)), (text.to_owned(), text.to_owned()));
         }
     }

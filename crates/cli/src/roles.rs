@@ -38,6 +38,9 @@ pub(crate) enum Part {
     Source,
 }
 
+/// Whoever makes a schema of the administrator's name would have functions of his own called.
+const PINNED: &str = "set local search_path = pg_catalog, pg_temp";
+
 /// Passwords as SQL writes them: a literal, or a variable of psql.
 pub(crate) struct Passwords {
     login: String,
@@ -76,7 +79,7 @@ impl Grants {
              -- One transaction: an error leaves nothing behind, and such a psql ends with 3.\n\
              -- Repeatable. New tables of the same owners are covered too; run it again after new views: it\n\
              -- takes SELECT back from those that read other schemas.\n\
-             \\set ON_ERROR_STOP on\nbegin;\n{}{checks}{statements}commit;\n",
+             \\set ON_ERROR_STOP on\n\\set ON_ERROR_ROLLBACK off\nbegin;\n{PINNED};\n{}{checks}{statements}commit;\n",
             self.password_check()
         )
     }
@@ -166,7 +169,7 @@ impl Grants {
         let write = "select, insert, update, delete on tables";
         all.extend(grants("etl", &login, &[write, "usage, select on sequences", "execute on functions"]));
         let keep = format!(
-            "do $$ begin if to_regprocedure('etl.forget_audit(interval)') is not null then revoke execute on function etl.forget_audit(interval) from {login}; end if; end $$"
+            "do $$ begin if to_regprocedure('etl.forget_audit(interval)') is not null then execute format('revoke execute on function etl.forget_audit(interval) from %I', {role}); end if; end $$"
         );
         all.push(Grant { schema: Some("etl".to_owned()), sql: keep });
         let marts = [
@@ -185,6 +188,7 @@ impl Grants {
 
     async fn execute(&self, connection: &mut PgConnection, passwords: &Passwords) -> sqlx::Result<()> {
         let mut transaction = connection.begin().await?;
+        sqlx::raw_sql(PINNED).execute(&mut *transaction).await?;
         for Grant { schema, sql } in self.statements(passwords) {
             match schema {
                 Some(schema) if !exists(&mut transaction, &schema).await? => {}
@@ -210,7 +214,7 @@ fn with_password(role: &str, password: &str) -> [Grant; 2] {
     let (name, text) = (quoted(role), literal(role));
     [
         anywhere(format!(
-            "do $$ begin if not exists (select from pg_roles where rolname = {text}) then create role {name}; end if; end $$"
+            "do $$ begin if not exists (select from pg_roles where rolname = {text}) then execute format('create role %I', {text}); end if; end $$"
         )),
         anywhere(format!("alter role {name} with login password {password}")),
     ]
@@ -218,22 +222,20 @@ fn with_password(role: &str, password: &str) -> [Grant; 2] {
 
 /// `create schema if not exists` would need the right to create schemas even where it is there.
 fn create_schema(schema: &str) -> String {
-    let name = quoted(schema);
+    let (name, text) = (literal(&quoted(schema)), literal(schema));
     format!(
-        "do $$ begin if to_regnamespace({}) is null then create schema {name}; end if; end $$",
-        literal(&name)
+        "do $$ begin if to_regnamespace({name}) is null then execute format('create schema %I', {text}); end if; end $$"
     )
 }
 
 /// A right that is there already, by whomever, needs no grant.
 fn usage_and_create(schema: &str, role: &str) -> String {
-    let (name, text) = (quoted(schema), literal(&quoted(schema)));
-    let role_text = literal(role);
+    let (name, schema) = (literal(&quoted(schema)), literal(schema));
+    let role = literal(role);
     format!(
         "do $$ begin\n  \
-         if not (has_schema_privilege({role_text}, {text}::regnamespace, 'usage') and has_schema_privilege({role_text}, {text}::regnamespace, 'create')) then\n    \
-         grant usage, create on schema {name} to {};\n  end if;\nend $$",
-        quoted(role)
+         if not (has_schema_privilege({role}, {name}::regnamespace, 'usage') and has_schema_privilege({role}, {name}::regnamespace, 'create')) then\n    \
+         execute format('grant usage, create on schema %I to %I', {schema}, {role});\n  end if;\nend $$"
     )
 }
 

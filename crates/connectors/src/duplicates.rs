@@ -1,9 +1,10 @@
-//! Several rows of one key: the last one counts where the pipeline has an order, and none where it has not.
+//! Several rows of one key: the last one counts where the pipeline's order tells which that is, and none where it does not.
 
 use std::collections::{HashMap, HashSet};
 
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, UInt64Array};
 use arrow_row::{RowConverter, Rows, SortField};
+use arrow_select::take::take_record_batch;
 use vitrina_core::{Error, Reject, Result};
 
 use crate::rejects::{keep, reject};
@@ -26,7 +27,8 @@ impl Distinct {
 
 pub(crate) const CODE: &str = "row.duplicate_key";
 
-pub(crate) fn distinct(rows: &RecordBatch, key: &[String], has_order: bool) -> Result<Distinct> {
+/// `order` are the columns by which the newest row comes last; none where nothing says so.
+pub(crate) fn distinct(rows: &RecordBatch, key: &[String], order: Option<&[String]>) -> Result<Distinct> {
     let (count, converted) = (rows.num_rows(), convert(rows, key)?);
     if come_once(&converted) {
         return Ok(Distinct::all(rows));
@@ -39,8 +41,8 @@ pub(crate) fn distinct(rows: &RecordBatch, key: &[String], has_order: bool) -> R
     let (mut rejected, mut replaced) = (Vec::new(), 0);
     for same in places.into_values().filter(|same| same.len() > 1) {
         same.iter().for_each(|row| stays[*row] = false);
-        match (has_order, same.last()) {
-            (true, Some(newest)) => {
+        match (order, same.last()) {
+            (Some(order), Some(newest)) if is_newest(rows, &same, order)? => {
                 stays[*newest] = true;
                 replaced += same.len() as u64 - 1;
             }
@@ -48,6 +50,28 @@ pub(crate) fn distinct(rows: &RecordBatch, key: &[String], has_order: bool) -> R
         }
     }
     Ok(Distinct { rows: keep(rows, &stays)?, rejected, replaced })
+}
+
+/// Whether the last of these rows is newer than all others, or the same as those that are as new.
+fn is_newest(rows: &RecordBatch, same: &[usize], order: &[String]) -> Result<bool> {
+    let order: Vec<String> =
+        order.iter().filter(|name| rows.column_by_name(name).is_some()).cloned().collect();
+    if order.is_empty() {
+        // What transforms have left out told it before.
+        return Ok(true);
+    }
+    let places = UInt64Array::from_iter_values(same.iter().map(|row| *row as u64));
+    let same = take_record_batch(rows, &places).map_err(|error| Error::defect("sink.duplicates", &error))?;
+    let ages = convert(&same, &order)?;
+    let last = ages.num_rows() - 1;
+    let as_new: Vec<usize> = (0..last).filter(|row| ages.row(*row) == ages.row(last)).collect();
+    if as_new.is_empty() {
+        return Ok(true);
+    }
+    let names: Vec<String> = same.schema().fields().iter().map(|field| field.name().clone()).collect();
+    // A type that cannot be compared may differ.
+    let Ok(whole) = convert(&same, &names) else { return Ok(false) };
+    Ok(as_new.into_iter().all(|row| whole.row(row) == whole.row(last)))
 }
 
 /// No key comes twice.

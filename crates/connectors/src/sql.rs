@@ -6,10 +6,12 @@ pub(crate) fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A string literal. Needs `standard_conforming_strings = on`, which every session pins.
+/// A string literal that every session reads alike: what `standard_conforming_strings` says is of no matter, since statements are also
+/// printed for sessions of others.
 pub(crate) fn literal(text: &str) -> String {
     debug_assert!(!text.contains('\0'), "Postgres text holds no NUL");
-    format!("'{}'", text.replace('\'', "''"))
+    let quoted = text.replace('\'', "''");
+    if text.contains('\\') { format!(" E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
 }
 
 /// How a column of a query is ordered and compared. Types without an order of their own that all servers
@@ -138,7 +140,8 @@ mod tests {
     #[test]
     fn quotes_are_doubled_in_identifiers_and_literals() {
         assert_eq!(identifier("a\"b"), "\"a\"\"b\"");
-        assert_eq!(literal("O'Hara \\ '"), "'O''Hara \\ '''");
+        assert_eq!(literal("O'Hara '"), "'O''Hara '''");
+        assert_eq!(literal("O'Hara \\ '"), " E'O''Hara \\\\ '''");
     }
 
     #[test]

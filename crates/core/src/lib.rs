@@ -18,6 +18,7 @@ mod pipeline;
 mod plan;
 mod reconcile;
 mod schedule;
+mod shell;
 mod status;
 mod target;
 pub mod values;
@@ -35,7 +36,7 @@ pub use ledger::{Committed, Entry, Ledger, OpenReject, Recognized, State};
 pub use lifecycle::{Effect, Event, Lifecycle, OnActive, Refusal};
 pub use pipeline::{
     BATCH_SIZES, Capture, FirstLoad, LONGEST_DESCRIPTION, LONGEST_TAG, MOST_TAGS, Mode, Pipeline, PipelineId,
-    PipelineKind, ReadBy, RunId, Violation, Watch,
+    PipelineKind, ReadBy, RunId, Violation, Watch, is_tag, tag_rule,
 };
 pub use plan::{Task, TaskKind, TaskPlan};
 pub use reconcile::{
@@ -43,6 +44,7 @@ pub use reconcile::{
     ReconcileStatus, ReconcileTrigger, SideFigures, Verdict,
 };
 pub use schedule::{NoSchedule, Schedule};
+pub use shell::shell_word;
 pub use status::{RunStatus, Status};
 pub use target::{
     AliasRules, AllowedTargets, DocumentRules, Shared, Target, TargetName, TargetPart, is_alias_name,

@@ -78,6 +78,17 @@ pub const LONGEST_DESCRIPTION: usize = 10_000;
 pub const MOST_TAGS: usize = 50;
 pub const LONGEST_TAG: usize = 100;
 
+/// Whether a pipeline may have this tag, and a token be for it.
+pub fn is_tag(text: &str) -> bool {
+    let is_plain = |c: char| c != ',' && !c.is_control();
+    (1..=LONGEST_TAG).contains(&text.chars().count()) && text.trim() == text && text.chars().all(is_plain)
+}
+
+/// What [`is_tag`] asks for, in words.
+pub fn tag_rule() -> String {
+    format!("a tag has 1 to {LONGEST_TAG} characters, no comma, no control character and no space around it")
+}
+
 /// Ten years: beyond that a source cannot count back from its clock.
 const LATE_WINDOWS: std::ops::RangeInclusive<i64> = 0..=315_360_000;
 
@@ -326,10 +337,8 @@ impl Pipeline {
             let rule = format!("there are {} tags: at most {MOST_TAGS}", self.tags.len());
             found.push(Violation::new("pipeline.tags", "tags", rule));
         }
-        let is_usable = |tag: &String| (1..=LONGEST_TAG).contains(&tag.chars().count());
-        if !self.tags.iter().all(is_usable) {
-            let rule = format!("a tag has 1 to {LONGEST_TAG} characters");
-            found.push(Violation::new("pipeline.tags", "tags", rule));
+        if let Some(tag) = self.tags.iter().find(|tag| !is_tag(tag)) {
+            found.push(Violation::new("pipeline.tags", "tags", format!("{tag:?} is no tag: {}", tag_rule())));
         }
         found
     }

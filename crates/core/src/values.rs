@@ -1,5 +1,6 @@
 //! Values of rows inside of texts. Who may not see rows gets these texts without the values, so whoever writes a value
-//! into an error marks it, and whoever shows the text decides.
+//! into an error marks it, and whoever shows the text decides. Names of other pipelines are marked likewise, for those who see
+//! only some pipelines.
 //!
 //! The marks are characters that Unicode reserves for use inside of a program: they travel through the meta-store and
 //! the API's answers, and reach nobody.
@@ -10,14 +11,24 @@ use serde_json::Value;
 
 /// Before and behind a value.
 pub const MARKS: [char; 2] = ['\u{fdd0}', '\u{fdd1}'];
+/// Before and behind the name of another pipeline than the text is about.
+pub const NAME_MARKS: [char; 2] = ['\u{fdd2}', '\u{fdd3}'];
 /// What stands in place of a value.
 pub const MASK: &str = "…";
 
 /// A part of a text that may hold values of rows.
 pub fn value(text: &str) -> String {
-    let [open, close] = MARKS;
+    marked(text, MARKS)
+}
+
+/// The name or the id of another pipeline, which not everybody who reads the text may know of.
+pub fn other_pipeline(name: &str) -> String {
+    marked(name, NAME_MARKS)
+}
+
+fn marked(text: &str, [open, close]: [char; 2]) -> String {
     // Messages are taken apart at their hint: no value may pretend to be one.
-    format!("{open}{}{close}", text.replace(MARKS, "").replace("\nhint: ", " hint: "))
+    format!("{open}{}{close}", text.replace(MARKS, "").replace(NAME_MARKS, "").replace("\nhint: ", " hint: "))
 }
 
 /// A value that tells how far something has come: a moment says nothing about a row, all else may.
@@ -37,6 +48,13 @@ pub fn progress_of(document: Value) -> Value {
 
 /// For those who may not see rows. What is cut off inside of a value ends with it.
 pub fn masked(text: &str) -> Cow<'_, str> {
+    match text.contains(NAME_MARKS) {
+        true => Cow::Owned(without_values(&text.replace(NAME_MARKS, "")).into_owned()),
+        false => without_values(text),
+    }
+}
+
+fn without_values(text: &str) -> Cow<'_, str> {
     if !text.contains(MARKS) {
         return Cow::Borrowed(text);
     }
@@ -49,7 +67,7 @@ pub fn masked(text: &str) -> Cow<'_, str> {
 
 /// For those who may.
 pub fn shown(text: &str) -> String {
-    text.replace(MARKS, "")
+    text.replace(MARKS, "").replace(NAME_MARKS, "")
 }
 
 /// A document of which only the names of its fields may be seen.
@@ -85,6 +103,15 @@ mod tests {
         assert_eq!(masked(&text), "type integer: … at …");
         assert_eq!(shown(&text), "type integer: 4111 at row 7");
         assert_eq!(masked("nothing in it"), "nothing in it");
+    }
+
+    #[test]
+    fn the_name_of_another_pipeline_is_marked_and_no_value_of_a_row() {
+        let text = format!("{} is written by {}", value("4111"), other_pipeline("sal\u{fdd3}aries"));
+        assert!(text.contains("\u{fdd2}salaries\u{fdd3}"), "{text:?}");
+        assert_eq!(masked(&text), "… is written by salaries");
+        assert_eq!(shown(&text), "4111 is written by salaries");
+        assert_eq!(masked(&other_pipeline("salaries")), "salaries");
     }
 
     #[test]

@@ -368,3 +368,28 @@ fn films() -> Pipeline {
         plan: TaskPlan::default(),
     }
 }
+
+/// A token is for tags: one that no token can name would be for none.
+#[rstest]
+#[case::comma("a,b")]
+#[case::space_before(" a")]
+#[case::space_behind("a ")]
+#[case::no_break_space("a\u{a0}")]
+#[case::line_break("a\nb")]
+#[case::tab("a\tb")]
+#[case::nul("a\0b")]
+#[case::empty("")]
+fn a_tag_that_no_token_can_name_is_refused_when_it_is_saved_and_runs_all_the_same(#[case] tag: &str) {
+    let tagged = Pipeline { tags: vec!["films".into(), tag.into()], ..films() };
+    let found = tagged.size_violations();
+    let [violation] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((violation.code, violation.field.as_str()), ("pipeline.tags", "tags"));
+    assert!(violation.message.contains("no comma"), "{}", violation.message);
+    assert!(tagged.violations(&AllowedTargets::default()).is_empty(), "saved ones are still run");
+}
+
+#[test]
+fn tags_may_have_spaces_and_signs_within() {
+    let tags = ["nightly load", "team:films", "käse", "a/b", "x"].map(str::to_owned).to_vec();
+    assert!(Pipeline { tags, ..films() }.size_violations().is_empty());
+}

@@ -4,7 +4,9 @@ use serde_json::Value;
 use tokio_postgres::Client;
 
 use crate::DescribedColumn;
+use crate::key_column::{BaseColumn, Casts, columns_behind};
 use crate::projection::{Table, is_projection_of};
+use crate::unique::TELLS_ROWS_APART;
 
 /// A table by whose rows changes are noticed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,34 +80,126 @@ pub async fn driving_table(
     Ok(Ok(ChangeTable { projected, ..table }))
 }
 
-/// A table by its name, as the one that the query's rows stand for: its columns are those that the query
-/// returns under the `wanted` names, or have these names themselves.
+/// A table by its name, as the one that the query's rows stand for: its columns are those that the query returns under the
+/// `wanted` names. Of an order, whose columns lead to rows of the table alone, and of what the query does not return, it is
+/// the columns that have these names themselves.
 pub async fn named_table(
     client: &Client,
+    sql: &str,
     table: &str,
     described: &[DescribedColumn],
     wanted: &[&str],
     ordered: usize,
 ) -> Asked<Result<ChangeTable, String>> {
     let found = client.query_one("select to_regclass($1)::oid", &[&table]).await?;
-    let oid: Option<u32> = found.get(0);
-    let sql = "select attname::text, attnum from pg_attribute where attrelid = $1 and attnum > 0 and not attisdropped";
-    let names: Vec<(String, i16)> =
-        client.query(sql, &[&oid]).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
-    let of_table = |wanted: &&str| {
-        let returned = described.iter().find(|column| column.name == **wanted);
-        let origin = returned.and_then(|column| column.origin).filter(|origin| Some(origin.0) == oid);
-        let number = origin.map(|origin| origin.1);
-        let plain = names.iter().find(|(name, at)| number.map_or(name == *wanted, |number| *at == number));
-        plain.map(|(name, _)| name.clone()).ok_or_else(|| format!("{table} has no column for {wanted}"))
-    };
-    match wanted.iter().map(of_table).collect::<Result<Vec<String>, String>>() {
-        Ok(columns) => {
-            let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-            change_table(client, table, &columns, ordered).await
+    let Some(oid) = found.get::<_, Option<u32>>(0) else { return Ok(Err(no_table(table))) };
+    let mut columns = Vec::new();
+    for (place, wanted) in wanted.iter().enumerate() {
+        match named_column(client, sql, oid, described, wanted, place < ordered).await? {
+            Some(column) => columns.push(column),
+            None if described.iter().any(|column| column.name == *wanted) && place >= ordered => {
+                return Ok(Err(format!(
+                    "{wanted} is no column of {table} in the query, nor equal to one: a changed row of {table} would not tell which row of the query it is"
+                )));
+            }
+            None => return Ok(Err(format!("{table} has no column for {wanted}"))),
         }
-        Err(reason) => Ok(Err(reason)),
     }
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    change_table(client, table, &columns, ordered).await
+}
+
+async fn named_column(
+    client: &Client,
+    sql: &str,
+    table: u32,
+    described: &[DescribedColumn],
+    wanted: &str,
+    is_order: bool,
+) -> Asked<Option<String>> {
+    let attributes = "select a.attname::text, a.attnum, a.atttypid in (20, 21, 23), n.nspname::text, c.relname::text
+                        from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
+                       where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped";
+    let rows = client.query(attributes, &[&table]).await?;
+    let find = |is_meant: &dyn Fn(&str, i16, bool) -> bool| {
+        let row = rows.iter().find(|row| is_meant(row.get(0), row.get(1), row.get(2)));
+        row.map(|row| row.get::<_, String>(0))
+    };
+    let returned = described.iter().find(|column| column.name == wanted);
+    let origin = match returned.and_then(|column| column.origin) {
+        Some(origin) if origin.0 != table => behind_views(client, origin).await?,
+        origin => origin,
+    };
+    if let Some((_, number)) = origin.filter(|origin| origin.0 == table) {
+        return Ok(find(&|_, at, _| at == number));
+    }
+    if is_order || returned.is_none() {
+        return Ok(find(&|name, _, _| name == wanted));
+    }
+    let Some(row) = rows.first() else { return Ok(None) };
+    let (schema, table): (&str, &str) = (row.get(3), row.get(4));
+    let behind = columns_behind(sql, wanted);
+    if !are_told_apart(client, &behind).await? {
+        return Ok(None);
+    }
+    let own = behind.iter().filter(|column| column.schema == schema && column.table == table);
+    // Without a cast or an equality the source itself has told which column it is.
+    let mut own = own.filter(|column| column.by_equality || column.casts != Casts::default());
+    Ok(own.find_map(|column| {
+        find(&|name, _, is_integer| name == column.column && (is_integer || !column.casts.to_integer))
+    }))
+}
+
+/// Values that these columns call equal are one value in any of them, and one text: columns of one type, of those whose equality is
+/// that of their texts. A folding collation, `citext`, padded texts, numbers with a point, and times beside dates call more equal.
+async fn are_told_apart(client: &Client, columns: &[BaseColumn]) -> Asked<bool> {
+    if columns.iter().all(|column| !column.by_equality) {
+        return Ok(true);
+    }
+    let sql = "select t.oid, coalesce(l.collisdeterministic, true)
+                 from unnest($1::text[], $2::text[], $3::text[]) w(schema, name, attribute)
+                 join pg_namespace n on n.nspname = w.schema join pg_class c on c.relnamespace = n.oid and c.relname = w.name
+                 join pg_attribute a on a.attrelid = c.oid and a.attname = w.attribute and a.attnum > 0 and not a.attisdropped
+                 join pg_type y on y.oid = a.atttypid join pg_type t on t.oid = coalesce(nullif(y.typbasetype, 0), y.oid)
+                 left join pg_collation l on l.oid = a.attcollation";
+    let of = |part: fn(&BaseColumn) -> &str| columns.iter().map(part).collect::<Vec<&str>>();
+    let (schemas, tables, names) =
+        (of(|column| &column.schema), of(|column| &column.table), of(|column| &column.column));
+    let rows = client.query(sql, &[&schemas, &tables, &names]).await?;
+    let is_deterministic = rows.iter().all(|row| row.get(1));
+    let types: Vec<u32> = rows.iter().map(|row| row.get(0)).collect();
+    let is_of_one = KINDS.iter().any(|kind| types.iter().all(|oid| kind.contains(oid)));
+    Ok(is_deterministic && is_of_one && rows.len() == columns.len())
+}
+
+/// Whether an equal value of the one type is the same text as of the other.
+pub fn are_spelled_alike(one: u32, other: u32) -> bool {
+    one == other || KINDS.iter().any(|kind| kind.contains(&one) && kind.contains(&other))
+}
+
+/// Whole numbers, texts, uuid, dates, times without and with a zone, truths, bytes.
+const KINDS: [&[u32]; 8] = [&[20, 21, 23], &[25, 1043], &[2950], &[1082], &[1114], &[1184], &[16], &[17]];
+
+/// The column of a table that is behind a view's, however many views there are between them.
+async fn behind_views(client: &Client, mut origin: (u32, i16)) -> Asked<Option<(u32, i16)>> {
+    let sql = "select pg_get_viewdef(oid) from pg_class where oid = $1 and relkind = 'v'";
+    for _ in 0..MAX_VIEWS {
+        let Some(view) = client.query_opt(sql, &[&origin.0]).await? else { return Ok(Some(origin)) };
+        let definition: String = view.get(0);
+        let described = crate::describe::columns(client, definition.trim_end().trim_end_matches(';')).await?;
+        let column = usize::try_from(origin.1 - 1).ok().and_then(|place| described.get(place)?.origin);
+        match column {
+            Some(column) => origin = column,
+            None => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+const MAX_VIEWS: usize = 16;
+
+fn no_table(table: &str) -> String {
+    format!("there is no table {table}, or its login may not see it")
 }
 
 /// A table by its name, with these columns of it; the first `ordered` of them are the order it is read in.
@@ -117,7 +211,7 @@ pub async fn change_table(
 ) -> Asked<Result<ChangeTable, String>> {
     let found = client.query_one("select to_regclass($1)::oid", &[&table]).await?;
     let Some(oid) = found.get::<_, Option<u32>>(0) else {
-        return Ok(Err(format!("there is no table {table}, or its login may not see it")));
+        return Ok(Err(no_table(table)));
     };
     let sql = "select a.attnum from unnest($2::text[]) with ordinality w(name, n)
                  join pg_attribute a on a.attrelid = $1 and a.attname = w.name and a.attnum > 0 and not a.attisdropped order by w.n";
@@ -165,11 +259,13 @@ impl Relation {
 }
 
 async fn described_table(client: &Client, oid: u32, numbers: &[i16], ordered: usize) -> Asked<ChangeTable> {
-    let sql = "select a.attname::text, a.atttypid, format_type(a.atttypid, -1), a.attnotnull,
-                      exists (select from pg_index i where i.indrelid = a.attrelid and i.indisunique and i.indisvalid
-                                 and i.indpred is null and i.indexprs is null and i.indnkeyatts = 1 and i.indkey[0] = a.attnum)
-                 from unnest($2::int2[]) with ordinality w(number, n)
-                 join pg_attribute a on a.attrelid = $1 and a.attnum = w.number order by w.n";
+    let sql = format!(
+        "select a.attname::text, a.atttypid, format_type(a.atttypid, -1), a.attnotnull,
+                exists (select from pg_index i where i.indrelid = a.attrelid and {TELLS_ROWS_APART}
+                           and i.indnkeyatts = 1 and i.indkey[0] = a.attnum)
+           from unnest($2::int2[]) with ordinality w(number, n)
+           join pg_attribute a on a.attrelid = $1 and a.attnum = w.number order by w.n"
+    );
     let column = |row: &tokio_postgres::Row| TableColumn {
         name: row.get(0),
         type_oid: row.get(1),
@@ -177,7 +273,7 @@ async fn described_table(client: &Client, oid: u32, numbers: &[i16], ordered: us
         not_null: row.get(3),
         unique: row.get(4),
     };
-    let columns = client.query(sql, &[&oid, &numbers]).await?.iter().map(column).collect();
+    let columns = client.query(&sql, &[&oid, &numbers]).await?.iter().map(column).collect();
     let sql = "select format('%I.%I', n.nspname, c.relname), c.relkind::text in ('r', 'p', 'm') and has_column_privilege(c.oid, 'xmin', 'select'),
                       exists (select from pg_index i join pg_class x on x.oid = i.indexrelid join pg_am m on m.oid = x.relam
                                where i.indrelid = c.oid and m.amname = 'btree' and i.indisvalid and i.indpred is null

@@ -63,7 +63,16 @@ const TABLE_BY_TABLE: &str = "do $$ declare found record; begin
       from pg_class c where c.relnamespace = SCHEMA::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f')
   loop
     if found.leaves then
-      execute format('revoke select on %s from %I', found.name, ROLE);
+      -- Of another's table, what this session has not granted it cannot take either.
+      if has_table_privilege(ROLE, found.oid, 'select') or has_any_column_privilege(ROLE, found.oid, 'select') then
+        begin
+          execute format('revoke select on %s from %I', found.name, ROLE);
+        exception when insufficient_privilege then null;
+        end;
+        if has_table_privilege(ROLE, found.oid, 'select') then
+          raise warning '% reads more than the allowed schemas and stays readable: it belongs to %, who executes: revoke select on % from %;', found.name, found.owner, found.name, quote_ident(ROLE);
+        end if;
+      end if;
     elsif not has_table_privilege(ROLE, found.oid, 'select') then
       begin
         execute format('grant select on %s to %I', found.name, ROLE);

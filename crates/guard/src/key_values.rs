@@ -16,7 +16,7 @@ pub struct Misfit {
 
 /// The name by which a cast reaches a type, where reading its text calls no code of users: a domain's checks may.
 const PLAIN_TYPE: &str =
-    "select format_type(oid, null) from pg_type where oid = $1 and typtype in ('b', 'e', 'r', 'm')
+    "select format_type(oid, null), typcollation <> 0 from pg_type where oid = $1 and typtype in ('b', 'e', 'r', 'm')
        and not exists (select from pg_type d where d.oid = pg_type.typelem and d.typtype in ('d', 'c'))";
 
 /// The first of the keys that no row of a query can have, which `check` found clean. Columns that the query does not
@@ -39,6 +39,28 @@ pub async fn misfit(
         }
     }
     Ok(None)
+}
+
+/// Whether a range of a query's column ends before it begins; a range that cannot be judged does not. The same holds of SQL
+/// and client as above.
+pub async fn ends_before_it_begins(
+    client: &Client,
+    sql: &str,
+    column: &str,
+    (from, to): (&str, &str),
+) -> Result<bool, DescribeError> {
+    let described = describe(client, sql).await?;
+    let Some(found) = described.iter().find(|described| described.name == *column) else { return Ok(false) };
+    let row = client.query_opt(PLAIN_TYPE, &[&found.type_oid]).await.map_err(unanswered)?;
+    let Some(row) = row else { return Ok(false) };
+    let (type_name, is_text): (String, bool) = (row.get(0), row.get(1));
+    // A cursor of texts is read in the order of their bytes.
+    let order = if is_text { "::text collate \"C\"" } else { "" };
+    let compared = format!("select $1::text::{type_name}{order} > $2::text::{type_name}{order}");
+    client.batch_execute(&format!("begin read only; {SESSION}; {LIMITS}")).await.map_err(unanswered)?;
+    let answer = client.query_one(&compared, &[&from, &to]).await;
+    client.batch_execute("rollback").await.map_err(unanswered)?;
+    Ok(answer.is_ok_and(|row| row.get::<_, Option<bool>>(0) == Some(true)))
 }
 
 /// By halves: one question where all are readable.

@@ -6,7 +6,7 @@ use pg_query::protobuf::RawStmt;
 use serde_json::Value;
 
 use crate::walk::Walk;
-use crate::{Finding, MAX_BYTES};
+use crate::{Finding, MAX_BYTES, work};
 
 /// A chain of operands is as deep a tree as it is long, and decoding, serializing, walking and dropping
 /// a tree recurse. A debug build overflows 64 MiB at 3300 nested calls. Only the pages that are used cost memory.
@@ -61,12 +61,17 @@ fn statements(sql: &str, mut walk: Walk) -> Vec<Finding> {
             walk.refuse(start(sql, second), "sql.several_statements", message, "keep one SELECT");
         }
     }
+    let mut trees = Vec::new();
     for statement in &statements {
         // Serializing maps with string keys to a `Value` cannot fail; should it, null is refused.
         let tree = serde_json::to_value(&statement.stmt).unwrap_or(Value::Null);
         walk.statement(&tree, start(sql, statement));
+        trees.push(tree);
     }
-    walk.into_findings()
+    match (walk.into_findings(), trees.as_slice()) {
+        (findings, [tree]) if findings.is_empty() => work::findings(sql, tree),
+        (findings, _) => findings,
+    }
 }
 
 /// A statement begins, for the parser, right after the last one's semicolon.

@@ -6,6 +6,7 @@ use tokio_postgres::Client;
 
 use crate::DescribedColumn;
 use crate::rules::text;
+use crate::unique::TELLS_ROWS_APART;
 
 type Asked<T> = Result<T, tokio_postgres::Error>;
 
@@ -157,16 +158,16 @@ async fn key_of_table(
     name: &str,
     described: &[DescribedColumn],
 ) -> Asked<Option<Vec<String>>> {
-    // Of a table and those that inherit from it nobody says that a key comes once.
-    let sql = "select c.oid, i.indkey::int2[] from pg_catalog.pg_class c
+    let sql = format!(
+        "select c.oid, i.indkey::int2[] from pg_catalog.pg_class c
                  join pg_catalog.pg_namespace n on n.oid = c.relnamespace
                  join pg_catalog.pg_index i on i.indrelid = c.oid
-                where n.nspname = $1 and c.relname = $2 and c.relkind in ('r', 'p') and not (c.relkind = 'r' and c.relhassubclass)
-                  and i.indisunique and i.indisvalid and i.indpred is null and i.indexprs is null
+                where n.nspname = $1 and c.relname = $2 and c.relkind in ('r', 'p') and {TELLS_ROWS_APART}
                   and i.indnkeyatts = i.indnatts
                   and not exists (select from pg_catalog.pg_attribute a
                                    where a.attrelid = c.oid and a.attnum = any (i.indkey) and not a.attnotnull)
-                order by i.indisprimary desc, i.indnkeyatts, i.indexrelid";
+                order by i.indisprimary desc, i.indnkeyatts, i.indexrelid"
+    );
     let columns_of = |row: &tokio_postgres::Row| {
         let (oid, numbers): (u32, Vec<i16>) = (row.get(0), row.get(1));
         let column = |number: &i16| described.iter().find(|column| column.origin == Some((oid, *number)));
@@ -175,5 +176,5 @@ async fn key_of_table(
             .map(|number| column(number).map(|column| column.name.clone()))
             .collect::<Option<Vec<_>>>()
     };
-    Ok(client.query(sql, &[&schema, &name]).await?.iter().find_map(columns_of))
+    Ok(client.query(&sql, &[&schema, &name]).await?.iter().find_map(columns_of))
 }

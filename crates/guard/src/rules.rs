@@ -7,9 +7,10 @@ use crate::walk::Walk;
 
 /// Types that look names up in the catalogue, and tell what exists.
 #[rustfmt::skip]
-const LOOKUPS: &[&str] = &[
-    "regclass", "regcollation", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc",
-    "regprocedure", "regrole", "regtype",
+const REFUSED_TYPES: &[&str] = &[
+    "aclitem", "regclass", "regcollation", "regdatabase", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc",
+    "regprocedure", "regrole", "regtype", // XML is read by a library that compares each attribute with each other.
+    "xml",
 ];
 
 impl Walk<'_> {
@@ -78,8 +79,8 @@ impl Walk<'_> {
 
     pub(crate) fn type_name(&mut self, type_name: &Value, at: usize) {
         let names = names(&type_name["names"]);
-        let is_lookup = |name: &str| LOOKUPS.contains(&name.trim_start_matches('_'));
-        if matches!(names.as_slice(), [name] | ["pg_catalog", name] if is_lookup(name)) {
+        let is_refused = |name: &str| REFUSED_TYPES.contains(&name.trim_start_matches('_'));
+        if matches!(names.as_slice(), [name] | ["pg_catalog", name] if is_refused(name)) {
             let message = format!("type {} is not allowed", names.join("."));
             self.refuse(at, "sql.type_not_allowed", message, "cast to text or to a number");
         } else {

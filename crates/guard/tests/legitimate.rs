@@ -107,6 +107,53 @@ const QUERIES: &[(&str, &str)] = &[
         every(score > 0) as valid, any_rated.n from ugc.ratings, lateral (select count(*) as n from ugc.views v where v.film_id = ratings.film_id) any_rated group by film_id, any_rated.n"),
     ("a full join", "select coalesce(r.film_id, v.film_id) as film_id, r.score, v.seconds from (select film_id, avg(score) as score from ugc.ratings group by 1) r
         full join (select film_id, sum(seconds) as seconds from ugc.views group by 1) v using (film_id)"),
+    ("normal forms", "select id, normalize(title) as title, title is nfc normalized as is_nfc, normalize(left(description, 1000), NFKC) as description,
+        normalize(left(string_agg(title, ' '), 1000)) as all_titles from content.film_work group by id"),
+    ("tags beside tags", "select f.id, count(*) as like_it, bool_or(f.tags @> g.tags) as has_all from content.film_work f
+        join content.film_work g on f.tags && g.tags and f.id < g.id group by f.id"),
+    ("tags that are gathered", "with g as (select gf.film_work_id as id, array_agg(g.name order by g.name) as genres, string_agg(g.name, ', ') as list
+          from content.genre g join content.genre_film_work gf on gf.genre_id = g.id group by 1)
+        select id, genres && array['War', 'Drama'] as is_loud, genres @> array['Comedy'] as is_funny, array['War'] <@ genres as has_war, 'War' = any (genres) as war,
+          list like '%War%' as a, list ilike '%comedy%' as b, position('War' in list) as c, replace(list, 'War', 'Peace') as d, trim(both ', ' from list) as e,
+          list like '%Drama%' as f, list not like '%Noir%' as h, split_part(list, ', ', 1) as i, string_to_array(list, ', ') as j, array_to_string(genres, ' / ') as k from g"),
+    ("shapes", "select id, point(id, 1) <-> point '(3,4)' as distance, box '((0,0),(9,9))' @> point(id, id) as inside, circle '((0,0),5)' && circle(point(id, 0), 1) as near,
+        polygon '((0,0),(0,9),(9,9),(9,0))' @> point(id, 2) as within, polygon(12, circle '((0,0),5)') && polygon '((0,0),(1,1),(2,0))' as both from content.film_work"),
+    ("ranges beside ranges", "select film_id, during && tstzrange('2024-03-01', '2024-03-05') as early, at <@ during as inside, int4range(0, 100) @> seconds as short,
+        daterange('2024-03-01', null) @> at::date as spring, during -|- during as beside, during * tstzrange(at, null) as rest from ugc.views"),
+    ("texts that are filled up", "select id, lpad(id::text, 8, '0') as code, rpad(title, 30, '.') as line, repeat('*', rating::int) as stars, repeat('-', least(id, 20)) as bar,
+        repeat(' ', 4) || title as indented, format('%-20s|%5s', title, id) as row, title::char(40) as wide, array_fill(0, array[7]) as week from content.film_work"),
+    ("letters that are replaced", "select id, replace(replace(replace(replace(replace(replace(replace(replace(lower(title), 'щ', 'shch'), 'ж', 'zh'), 'ч', 'ch'), 'ш', 'sh'), 'ю', 'yu'), 'я', 'ya'), 'ё', 'yo'), ' ', '-') as slug,
+        translate(title, 'абвгдезийклмнопрстуфхцыэ', 'abvgdezijklmnoprstufhcye') as latin, regexp_replace(regexp_replace(title, '[^a-z]+', '-', 'g'), '-$', '') as words from content.film_work"),
+    ("documents compared", "select id, data @> '{\"year\": 2001}' as new, data ?| array['items', 'parts'] as has_parts, data ?& array['items', 'year'] as is_whole, data - 'year' as rest,
+        data - array['year', 'seen'] as less, data #- '{items,0}' as shorter, data || jsonb_build_object('seen', true) as more,
+        (select jsonb_agg(e) from jsonb_array_elements(data -> 'items') e) @> '[1]' as has_one from content.film_work"),
+    ("scores", "select id, exp(-extract(epoch from now() - created) / 8640000.0) * power(0.99, id) * coalesce(rating, 0) * ln(id + 1) as score,
+        100.0 * rating / nullif(max(rating) over (), 0) as share, round((100 * 3.5)::numeric / 7, 2) as constant, (rating * 10)::numeric ^ 2 as square from content.film_work"),
+    ("numbers of a series", "with recursive n (i, f) as (select 1, 1::numeric union all select i + 1, f * (i + 1) from n where i < 20) select i, f, i * i as square, f / i as part from n"),
+    ("columns of columns", "with a as (select id, coalesce(rating, 0) as x, coalesce(id, 1) as y from content.film_work), b as (select *, x + y as s, x * y as p, x - y as d from a),
+        c as (select *, s / nullif(p, 0) as q, case when s > p then s else p end as m, greatest(s, p, d) as g from b), d as (select *, q + m + g + s as t, m * g as u from c)
+        select id, t / nullif(u, 0) as v, t + u + q + m + g as w, case when t > u then t - u when t < u then u - t else t end as z from d"),
+    ("first and last", "select kind, (array_agg(rating order by id))[1] - (array_agg(rating order by id desc))[1] as change, (array_agg(title order by id))[1] like '%a%' as a,
+        (array_agg(created order by id))[1] - min(created) as age from content.film_work group by kind"),
+    ("rows of a gathered list", "select max(t) - min(t) as spread, sum(u) / nullif(max(t), 0) as part from (select unnest(array_agg(rating)) as t, unnest(array_agg(id)) as u from content.film_work) q"),
+    ("ranges and lists", "select id, rating between 1 and 9 as usual, rating between symmetric 9 and 1 as turned, id in (1, 2, 3) or rating in (id, id + 1, 5) as chosen,
+        case when rating not between 2 and 8 then 'far' else 'near' end as place from content.film_work where created between '2000-01-01' and now()"),
+    ("a with query written in place", "with f as not materialized (select id, title, kind from content.film_work) select id, title from f where kind is not null"),
+    ("paths of documents", "select id, jsonb_path_query_first(data, '$.items[*] ? (@ > 1)') as item, data @? '$.year' as has_year, jsonb_path_exists(jsonb_build_array(data), '$[0].year') as dated from content.film_work"),
+    ("typed columns of a list", "select f.id, x.score - x.prev as change, x.score / nullif(x.prev, 0) as part from content.film_work f
+        cross join lateral (select jsonb_agg(jsonb_build_object('score', r.score, 'prev', r.score)) as j from ugc.ratings r where r.film_id = f.id) q
+        cross join lateral jsonb_to_recordset(q.j) as x(score int, prev int)"),
+    ("words and their places", "select a.n - b.n as apart from (select string_agg(title, ',') as t from content.film_work) q, string_to_table(q.t, ',') with ordinality as a(w, n),
+        string_to_table(q.t, ',') with ordinality as b(w, n) where a.n = b.n + 1"),
+    ("the first of gathered rows", "select (array(select score from ugc.ratings order by film_id desc))[1] - (array(select score from ugc.ratings order by film_id))[1] as change,
+        (coalesce(array_agg(score), '{}'))[1] - (coalesce(array_agg(score), '{}'))[2] as next from ugc.ratings"),
+    ("a part of a list as a number", "select (jsonb_agg(score) ->> 0)::numeric / nullif((jsonb_agg(score) ->> 1)::numeric, 0) as part from ugc.ratings"),
+    ("a share of a document", "select key, value::numeric / sum(value::numeric) over () as share from jsonb_each_text((select jsonb_object_agg(film_id, score) from ugc.ratings))"),
+    ("a path that compares with a constant", "select jsonb_path_query_first(jsonb_agg(to_jsonb(r)), '$[*] ? (@.score > 5 && @.film_id == 1)') as first from ugc.ratings r"),
+    ("a union of two tables below", "select id, kind, 2 * n as twice, n + 1 as next from (select id, 'film' as kind, length(title) as n from content.film_work
+        union all select film_id, 'rating', score::int from ugc.ratings) q"),
+    ("a column of two by a join", "select j.film_id, j.film_id + 1 as next, coalesce(r.score, 0) as score from ugc.ratings r full join ugc.views v using (film_id) as j"),
+    ("a total of merged ranges", "select (select sum(upper(r) - lower(r)) from unnest(range_agg(during)) r) as watched from ugc.views"),
     ("names in other alphabets", "select title as \"название\", 'жанр: ' || kind::text as \"жанр\" from content.film_work where title <> 'drop table x; --'"),
 ];
 

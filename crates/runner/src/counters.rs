@@ -37,6 +37,7 @@ pub fn describe() {
     gauge!("vitrina_runner_active_runs", "runs that the runner executes now");
     gauge!("vitrina_runner_heartbeat_timestamp_seconds", Unit::Seconds, "when the meta-store last heard of the runner");
     counter!("vitrina_runner_takeovers_total", "pipelines taken over from runners that fell silent");
+    counter!("vitrina_history_deleted_total", "runs and comparisons older than runner.keep_history that this runner has deleted, by what they are");
     metrics::gauge!("vitrina_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
 }
 
@@ -101,6 +102,12 @@ pub(crate) fn dropped_lines(lines: u64) {
 
 pub(crate) fn takeover(runner: &str) {
     counter!("vitrina_runner_takeovers_total", "runner" => runner.to_owned()).increment(1);
+}
+
+pub(crate) fn history_deleted(runs: u64, reconciles: u64) {
+    for (kind, deleted) in [("run", runs), ("reconcile", reconciles)] {
+        counter!("vitrina_history_deleted_total", "kind" => kind).increment(deleted);
+    }
 }
 
 pub(crate) fn active(runner: &str, runs: usize) {

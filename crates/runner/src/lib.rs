@@ -12,6 +12,7 @@ mod manager;
 mod read_ahead;
 mod reconciles;
 mod requests;
+mod retention;
 mod room;
 mod run_log;
 mod settings;

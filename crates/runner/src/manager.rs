@@ -17,15 +17,15 @@ use crate::reconciles::Reconciles;
 use crate::requests::Requests;
 use crate::silence::Silence;
 use crate::untaken::UntakenRuns;
-use crate::{RunLog, RunnerSettings, counters};
+use crate::{RunLog, RunnerSettings, counters, retention};
 
 /// A meta-store that says nothing for so long, on a line that is cut without a word, is asked again.
 pub(crate) const UNANSWERED: Duration = Duration::from_secs(15);
 /// The longest that others wait to hear of this runner, however seldom it looks for requests: who was silent for 30 seconds
 /// counts as gone.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// How often old runs are looked for.
-const FORGETTING: Duration = Duration::from_secs(300);
+/// How often history is looked for that need not be kept any longer.
+const BETWEEN_SWEEPS: Duration = Duration::from_secs(300);
 /// After so long without a notification the session that listens is replaced.
 const SILENT_FOR: Duration = Duration::from_secs(60);
 
@@ -96,7 +96,7 @@ impl Runner {
         let _log_keeper = self.keep_run_log();
         self.look_around().await?;
         let (mut wakeups, _listening) = self.listen().await?;
-        let _forgetting = self.forget_history();
+        let _deleting = self.delete_old_history();
         let mut others = Others {
             silence: Silence::new(Arc::clone(&self.settings), self.store.clone()),
             untaken: UntakenRuns::default(),
@@ -170,20 +170,17 @@ impl Runner {
         }
     }
 
-    /// In its own time: a run of many batches takes a while to forget, and rounds do not wait for it.
-    fn forget_history(&self) -> JoinSet<()> {
+    /// In its own time: rounds do not wait for it.
+    fn delete_old_history(&self) -> JoinSet<()> {
         let (store, keep) = (self.store.clone(), self.settings.keep_history);
-        let mut forgetting = JoinSet::new();
-        forgetting.spawn(async move {
+        let mut deleting = JoinSet::new();
+        deleting.spawn(async move {
             loop {
-                let forgotten = forget(&store, keep).await.unwrap_or_else(|error| {
-                    tracing::warn!(%error, "old runs could not be forgotten this time");
-                    0
-                });
-                sleep(if forgotten == 0 { FORGETTING } else { Duration::from_secs(1) }).await;
+                retention::sweep(&store, keep).await;
+                sleep(BETWEEN_SWEEPS).await;
             }
         });
-        forgetting
+        deleting
     }
 
     fn requests(&self) -> Requests {
@@ -312,11 +309,6 @@ impl Runner {
         let farewell = self.store.farewell(&self.settings.name);
         timeout(Duration::from_secs(2), farewell).await.ok();
     }
-}
-
-/// Answers how many runs and comparisons it has removed.
-async fn forget(store: &Store, keep: Duration) -> vitrina_store::Result<u64> {
-    Ok(store.forget_history(keep).await? + store.forget_reconciles(keep).await?)
 }
 
 fn what_is_wrong(error: &Error) -> &'static str {

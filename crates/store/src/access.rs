@@ -6,7 +6,9 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
 
-use crate::{Result, Store};
+use crate::pipelines::EFFECTIVE_TARGET;
+use crate::scope::within;
+use crate::{Result, Scope, Store};
 
 /// What a token may do. Each includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -34,6 +36,17 @@ pub struct TokenInfo {
     pub role: Role,
     /// Values of rows: rejects, differences, previews, and errors that quote them.
     pub sees_rows: bool,
+    /// The pipelines that it is for.
+    #[serde(rename = "tags")]
+    pub scope: Scope,
+    pub expires_at: Option<Timestamp>,
+}
+
+impl TokenInfo {
+    /// The same caller with the same rights, however long they last.
+    pub fn equals(&self, other: &Self) -> bool {
+        *self == Self { expires_at: self.expires_at, ..other.clone() }
+    }
 }
 
 /// A token to be saved.
@@ -44,12 +57,20 @@ pub struct NewToken<'a> {
     pub secret: &'a str,
     pub expires_at: Option<Timestamp>,
     pub sees_rows: bool,
+    pub scope: Scope,
 }
 
 impl<'a> NewToken<'a> {
     /// With the rights that its role has when nothing else is said: who only looks sees no rows.
     pub fn of(name: &'a str, role: Role, secret: &'a str) -> Self {
-        Self { name, role, secret, expires_at: None, sees_rows: role > Role::Viewer }
+        Self {
+            name,
+            role,
+            secret,
+            expires_at: None,
+            sees_rows: role > Role::Viewer,
+            scope: Scope::EVERYTHING,
+        }
     }
 }
 
@@ -73,6 +94,8 @@ pub struct TokenRecord {
     pub name: String,
     pub role: Role,
     pub sees_rows: bool,
+    #[serde(rename = "tags")]
+    pub scope: Scope,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     /// To the minute.
@@ -107,11 +130,11 @@ impl Store {
     /// Saves a token under a name; a token of that name is replaced.
     pub async fn put_token(&self, token: &NewToken<'_>) -> Result<()> {
         sqlx::query(
-            "insert into etl.etl_tokens (name, role, sha256, expires_at, sees_rows)
-             values ($1, $2, $3, $4::timestamptz, $5)
+            "insert into etl.etl_tokens (name, role, sha256, expires_at, sees_rows, tags)
+             values ($1, $2, $3, $4::timestamptz, $5, $6)
              on conflict (name) do update
                 set role = excluded.role, sha256 = excluded.sha256, expires_at = excluded.expires_at,
-                    sees_rows = excluded.sees_rows,
+                    sees_rows = excluded.sees_rows, tags = excluded.tags,
                     created_at = case when etl_tokens.sha256 = excluded.sha256 then etl_tokens.created_at else now() end",
         )
         .bind(token.name)
@@ -119,6 +142,7 @@ impl Store {
         .bind(digest(token.secret))
         .bind(token.expires_at.map(|at| at.to_string()))
         .bind(token.sees_rows)
+        .bind(token.scope.tags())
         .execute(&self.pool)
         .await?;
         Ok(())
@@ -145,7 +169,7 @@ impl Store {
         }
         let same: bool = sqlx::query_scalar(
             "select coalesce((select sha256 = $2 from etl.etl_tokens where name = $1),
-                             exists (select from etl.etl_tokens where sha256 = $2 and role = 'admin'))",
+                             exists (select from etl.etl_tokens where sha256 = $2 and role = 'admin' and tags is null))",
         )
         .bind(ADMIN)
         .bind(digest(secret))
@@ -157,7 +181,8 @@ impl Store {
     /// Who these tokens stand for, by their digests; unknown and expired ones are left out. One look serves many calls.
     pub async fn token_owners(&self, digests: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, TokenInfo)>> {
         let rows: Vec<(Vec<u8>, Value)> = sqlx::query_as(
-            "select sha256, jsonb_build_object('name', name, 'role', role, 'sees_rows', sees_rows) from etl.etl_tokens
+            "select sha256, jsonb_build_object('name', name, 'role', role, 'sees_rows', sees_rows, 'tags', tags,
+                                               'expires_at', expires_at) from etl.etl_tokens
               where sha256 = any($1) and (expires_at is null or expires_at > clock_timestamp())",
         )
         .bind(digests)
@@ -203,15 +228,27 @@ impl Store {
         write_audit(&mut connection, actor, action, subject, before, after).await
     }
 
-    /// Newest first, older than the row `before_id`.
+    /// Newest first, older than the row `before_id`. Within a scope: of its pipelines, of those that had its tags when they were
+    /// deleted, and of targets that its pipelines alone write to.
     pub async fn audit_rows(&self, before_id: Option<i64>, limit: i64) -> Result<Vec<AuditRecord>> {
-        let documents: Vec<Value> = sqlx::query_scalar(
-            "select to_jsonb(a) from etl.etl_audit a where $1::bigint is null or id < $1 order by id desc limit $2",
-        )
-        .bind(before_id)
-        .bind(limit)
-        .fetch_all(&self.pool)
-        .await?;
+        let sql = format!(
+            "select to_jsonb(a) from etl.etl_audit a
+              where ($1::bigint is null or id < $1)
+                and ($3::text[] is null
+                     or exists (select from etl.etl_pipelines p where a.subject = 'pipeline ' || p.id and {within})
+                     or (a.action = 'pipeline.delete' and a.before -> 'tags' ?| $3)
+                     or (a.subject like 'target %' and (
+                            select bool_and({within}) from etl.etl_pipelines p
+                             where {EFFECTIVE_TARGET} = substr(a.subject, 8))))
+              order by id desc limit $2",
+            within = within("p", 3),
+        );
+        let documents: Vec<Value> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .bind(before_id)
+            .bind(limit)
+            .bind(self.scope.tags())
+            .fetch_all(&self.pool)
+            .await?;
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
     }
 }

@@ -11,12 +11,13 @@ use vitrina_core::{Capture, Decision, Event, Pipeline, PipelineId, Target, Targe
 use crate::access::{Actor, write_audit};
 use crate::checkpoints::{decide_checkpoint, refuse_open_run};
 use crate::lease_owners::issued;
-use crate::pipelines::find;
+use crate::pipelines::{check_within, find};
 use crate::requests::{Request, leave};
+use crate::scope::check_changes;
 use crate::steps::{Ending, step};
 use crate::targets::{described, target};
 use crate::{
-    Error, LOCK_TIMEOUT, PipelineRecord, PipelineRef, Result, RunRequest, Store, TargetRecord, writers,
+    Error, LOCK_TIMEOUT, PipelineRecord, PipelineRef, Result, RunRequest, Scope, Store, TargetRecord, writers,
 };
 
 /// One change. `version` is the one that its actor has seen.
@@ -31,10 +32,12 @@ pub enum Change {
         id: PipelineId,
         version: Option<i64>,
     },
-    /// What becomes of a checkpoint of the configuration before these changes.
+    /// What becomes of a checkpoint of the configuration before these changes, or before earlier ones. Without a version where
+    /// one of these changes leads to it.
     Decide {
         pipeline: PipelineId,
         decision: Decision,
+        version: Option<i64>,
     },
     /// Without a version there must be no such target yet.
     PutTarget {
@@ -68,18 +71,19 @@ const PIPELINE_COLUMNS: &str =
      on_change, python_task";
 
 impl Store {
-    /// All of them or none.
+    /// All of them or none; and none where one is outside of the scope.
     pub async fn configure(&self, changes: &[Change], actor: &Actor) -> Result<()> {
         let mut ordered: Vec<&Change> = changes.iter().collect();
         ordered.sort_by_cached_key(|change| change.rank());
         let mut tx = self.pool.begin().await?;
         sqlx::query(LOCK_TIMEOUT).execute(&mut *tx).await?;
         let targets = lock_targets(&mut tx, changes).await?;
-        let before = writers::Snapshot::take(&mut tx, &targets).await?;
+        check_changes(&mut tx, changes, &self.scope).await?;
+        let before = writers::Snapshot::take(&mut tx, &targets, &self.scope).await?;
         for change in ordered {
-            carry_out(&mut tx, change, actor).await?;
+            carry_out(&mut tx, change, actor, &self.scope).await?;
         }
-        before.refuse_new_writers(&writers::Snapshot::take(&mut tx, &targets).await?)?;
+        before.refuse_new_writers(&writers::Snapshot::take(&mut tx, &targets, &self.scope).await?)?;
         Ok(tx.commit().await?)
     }
 
@@ -134,12 +138,15 @@ async fn lock_targets(tx: &mut PgConnection, changes: &[Change]) -> Result<Vec<S
     Ok(names)
 }
 
-async fn carry_out(tx: &mut PgConnection, change: &Change, actor: &Actor) -> Result<()> {
+async fn carry_out(tx: &mut PgConnection, change: &Change, actor: &Actor, scope: &Scope) -> Result<()> {
     match change {
         Change::CreatePipeline(pipeline) => create(tx, pipeline, actor).await,
-        Change::EditPipeline { after, version } => edit(tx, after, *version, actor).await,
-        Change::DeletePipeline { id, version } => delete(tx, *id, *version, actor).await,
-        Change::Decide { pipeline, decision } => decide(tx, *pipeline, *decision, actor).await,
+        Change::EditPipeline { after, version } => edit(tx, after, *version, actor, scope).await,
+        Change::DeletePipeline { id, version } => delete(tx, *id, *version, actor, scope).await,
+        Change::Decide { pipeline, decision, version } => {
+            let config = locked(tx, *pipeline, *version, scope).await?.config;
+            decide(tx, &config, *decision, actor).await
+        }
         Change::PutTarget { target, version } => put_target(tx, target, *version, actor).await,
         Change::DeleteTarget { name, version } => delete_target(tx, name, *version, actor).await,
     }
@@ -168,8 +175,14 @@ async fn require_shared_value(tx: &mut PgConnection, pipeline: &Pipeline) -> Res
     }
 }
 
-async fn edit(tx: &mut PgConnection, after: &Pipeline, version: i64, actor: &Actor) -> Result<()> {
-    let before = locked(tx, after.id, Some(version)).await?;
+async fn edit(
+    tx: &mut PgConnection,
+    after: &Pipeline,
+    version: i64,
+    actor: &Actor,
+    scope: &Scope,
+) -> Result<()> {
+    let before = locked(tx, after.id, Some(version), scope).await?;
     let fields = before.config.edit(after, before.status)?;
     if fields.is_empty() {
         return Ok(());
@@ -205,8 +218,14 @@ async fn edit(tx: &mut PgConnection, after: &Pipeline, version: i64, actor: &Act
     write_audit(tx, actor, "pipeline.edit", &subject(after.id), Some(old), Some(new)).await
 }
 
-async fn delete(tx: &mut PgConnection, id: PipelineId, version: Option<i64>, actor: &Actor) -> Result<()> {
-    let before = locked(tx, id, version).await?;
+async fn delete(
+    tx: &mut PgConnection,
+    id: PipelineId,
+    version: Option<i64>,
+    actor: &Actor,
+    scope: &Scope,
+) -> Result<()> {
+    let before = locked(tx, id, version, scope).await?;
     if before.status.is_active() {
         return Err(Error::RunOpen);
     }
@@ -217,14 +236,9 @@ async fn delete(tx: &mut PgConnection, id: PipelineId, version: Option<i64>, act
 }
 
 /// The configuration is by now as these changes leave it.
-async fn decide(
-    tx: &mut PgConnection,
-    pipeline: PipelineId,
-    decision: Decision,
-    actor: &Actor,
-) -> Result<()> {
+async fn decide(tx: &mut PgConnection, config: &Pipeline, decision: Decision, actor: &Actor) -> Result<()> {
+    let pipeline = config.id;
     refuse_open_run(tx, pipeline).await?;
-    let config = find(tx, &PipelineRef::Id(pipeline)).await?.config;
     let Ok(name) = config.effective_target().parse() else { return Ok(()) };
     let hash = config.config_hash(&target(tx, &name).await?);
     let before = decide_checkpoint(tx, pipeline, decision, hash).await?;
@@ -329,12 +343,19 @@ async fn delete_target(tx: &mut PgConnection, name: &str, version: Option<i64>, 
 }
 
 /// Locked by a statement of its own: one that waits for the lock reads the row as it was before.
-async fn locked(tx: &mut PgConnection, id: PipelineId, version: Option<i64>) -> Result<PipelineRecord> {
+async fn locked(
+    tx: &mut PgConnection,
+    id: PipelineId,
+    version: Option<i64>,
+    scope: &Scope,
+) -> Result<PipelineRecord> {
     sqlx::query("select 1 from etl.etl_pipelines where id = $1 for no key update")
         .bind(id.0)
         .execute(&mut *tx)
         .await?;
-    let record = find(tx, &PipelineRef::Id(id)).await?;
+    let reference = PipelineRef::Id(id);
+    let record = find(tx, &reference).await?;
+    check_within(scope, &record, &reference)?;
     match version {
         Some(seen) if seen != record.version => Err(Error::VersionMoved { current: record.version }),
         _ => Ok(record),

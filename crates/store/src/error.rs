@@ -51,7 +51,7 @@ pub enum Error {
     SchemaChanged { version: i64 },
     #[error("there is no pipeline {0}")]
     NoSuchPipeline(String),
-    #[error("a pipeline named {0:?} exists already")]
+    #[error("a pipeline named {0:?} exists already\nhint: choose another name")]
     NameTaken(String),
     #[error(
         "it was changed meanwhile: its version is {current}\nhint: look at it again, then change that version"
@@ -70,6 +70,18 @@ pub enum Error {
     SharedValue(Violation),
     #[error("it is the target of {}\nhint: delete or retarget them first", .0.join(", "))]
     TargetUsed(Vec<String>),
+    /// A pipeline that would be saved without any of these tags.
+    #[error(
+        "this token is for pipelines of its scope only, and this one would be outside of it\nhint: give it one of the tags {}",
+        .0.join(", ")
+    )]
+    OutOfScope(Vec<String>),
+    /// Somebody else writes to the target, or nobody.
+    #[error(
+        "target {0} cannot be described by this token: only one that pipelines of its scope write to, and no others\nhint: create the pipeline \
+         that writes to it first, or apply both as one configuration; what others write to as well is described with a token for all pipelines"
+    )]
+    TargetOutOfScope(String),
     #[error(
         "the checkpoint has moved meanwhile: its version is {current}\nhint: look at it again, then change that version"
     )]

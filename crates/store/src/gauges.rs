@@ -5,14 +5,15 @@ use serde_json::Value;
 use uuid::Uuid;
 use vitrina_core::Status;
 
-use crate::reconciles::LAST_VERDICT;
+use crate::reconciles::last_verdict;
+use crate::scope::within;
 use crate::waiting::may_wait;
 use crate::{LastVerdict, Result, Store, Waiting};
 
 #[derive(Debug, Clone, Deserialize)]
 pub struct Gauges {
     pub pipelines: Vec<PipelineGauges>,
-    /// Those that have not said good-bye.
+    /// Those that have not said good-bye; none within a scope, which runners are not in.
     pub runners: Vec<RunnerGauges>,
 }
 
@@ -63,22 +64,26 @@ select jsonb_build_object(
                        select extract(epoch from r.finished_at) from etl.etl_runs r
                         where r.pipeline_id = p.id and r.status = 'SUCCESS' and r.keys is null and r.backfill_range is null
                         order by r.requested_at desc limit 1),
-                   'rejected', coalesce(j.open, 0), 'verdict', {LAST_VERDICT}) order by p.name), '[]')
+                   'rejected', coalesce(j.open, 0), 'verdict', {last_verdict}) order by p.name), '[]')
           from etl.etl_pipelines p
           join etl.etl_state s on s.pipeline_id = p.id
           left join (select pipeline_id, count(*) as open from etl.etl_rejects where acknowledged_at is null group by 1) j
-            on j.pipeline_id = p.id),
+            on j.pipeline_id = p.id
+         where {within}),
     'runners', (
         select coalesce(jsonb_agg(jsonb_build_object('name', name, 'heartbeat', extract(epoch from heartbeat_at),
                                                      'active_runs', active_runs) order by name), '[]')
-          from etl.etl_runners where status <> 'STOPPED'))",
+          from etl.etl_runners where status <> 'STOPPED' and $1::text[] is null))",
         may_wait = may_wait(),
+        last_verdict = last_verdict(),
+        within = within("p", 1),
     )
 }
 
 impl Store {
     pub async fn gauges(&self) -> Result<Gauges> {
-        let document: Value = sqlx::query_scalar(sqlx::AssertSqlSafe(gauges())).fetch_one(&self.pool).await?;
+        let read = sqlx::query_scalar(sqlx::AssertSqlSafe(gauges())).bind(self.scope.tags());
+        let document: Value = read.fetch_one(&self.pool).await?;
         let mut gauges: Gauges = serde_json::from_value(document)?;
         let waiting: Vec<Uuid> = gauges
             .pipelines

@@ -18,10 +18,12 @@ mod python_tasks;
 mod reconciles;
 mod rejects;
 mod requests;
+mod retention;
 mod rows;
 mod runners;
 mod runs;
 mod schedules;
+mod scope;
 mod steps;
 mod taken_reconciles;
 mod targets;
@@ -53,9 +55,11 @@ pub use python_tasks::{PublishedTask, PythonTaskRecord};
 pub use reconciles::{KEPT, LastVerdict, MOST_DIFFERENCES, ReconcileOrder, ReconcileRecord, RepairPlan};
 pub use rejects::{RejectChoice, RejectCursor, RejectGroup, RejectRecord};
 pub use requests::{Request, RequestRecord, TakenRequest};
+pub use retention::{Retention, RetentionStep};
 pub use rows::{RowBackfill, Writing};
 pub use runners::RunnerRecord;
 pub use runs::{AttemptRecord, BatchRecord, RunChoice, RunCursor, RunFigures, RunRecord, StateRecord};
+pub use scope::{OUTSIDE, Scope};
 pub use steps::{RunRequest, StepDone, Trigger};
 pub use taken_reconciles::TakenReconcile;
 pub use targets::TargetRecord;
@@ -68,6 +72,8 @@ pub use writers::Writers;
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: PgPool,
+    /// The pipelines that are found by it.
+    scope: Scope,
 }
 
 /// How long a change may wait for a row that a runner is just committing.
@@ -112,7 +118,7 @@ impl Store {
                 })
             })
             .connect_lazy_with(options);
-        Ok(Self { pool })
+        Ok(Self { pool, scope: Scope::EVERYTHING })
     }
 
     /// For sessions that are opened from now on.

@@ -9,10 +9,11 @@ use uuid::Uuid;
 use vitrina_core::{Mode, PipelineId, PipelineKind, RunId, Status};
 
 use crate::pipelines::{EFFECTIVE_TARGET, as_document};
-use crate::reconciles::LAST_VERDICT;
+use crate::reconciles::last_verdict;
 use crate::runs::RUN_AS_DOCUMENT;
+use crate::scope::within;
 use crate::waiting::may_wait;
-use crate::{Error, LastVerdict, PipelineRecord, PipelineRef, Result, RunRecord, Store, Waiting};
+use crate::{Error, LastVerdict, PipelineRecord, PipelineRef, Result, RunRecord, Scope, Store, Waiting};
 
 /// Which pipelines are meant, in which order, and from where on; all of them by name when nothing is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -144,12 +145,13 @@ fn columns() -> String {
          coalesce((select r.cancel_requested from etl.etl_runs r where r.id = p.run_id), false) as cancel_requested,
          p.pending_request is not null as pending, {retry_at} as retry_at, p.stalls,
          (select {RUN_AS_DOCUMENT} from etl.etl_runs r where r.pipeline_id = p.id order by r.requested_at desc limit 1) as last_run,
-         {LAST_VERDICT} as last_verdict, {may_wait} as may_wait, {next_reconcile_at} as next_reconcile_at, p.reconcile_schedule_error,
+         {last_verdict} as last_verdict, {may_wait} as may_wait, {next_reconcile_at} as next_reconcile_at, p.reconcile_schedule_error,
          p.full_schedule, {next_full_run_at} as next_full_run_at, p.full_schedule_error,
          p.freshness_limit_seconds, {as_of_micros} as as_of,
          greatest(0, extract(epoch from clock_timestamp() - {as_of}))::float8 as lag_seconds,
          p.version, {created_at} as created_at, {updated_at} as updated_at",
         may_wait = may_wait(),
+        last_verdict = last_verdict(),
         next_run_at = micros("p.next_run_at"),
         retry_at = micros("p.retry_at"),
         next_reconcile_at = micros("p.next_reconcile_at"),
@@ -164,8 +166,9 @@ impl Store {
     /// A page of a list.
     pub async fn listings(&self, choice: &PipelineChoice) -> Result<Vec<PipelineListing>> {
         let sql = select(choice, &columns());
-        let rows: Vec<Listed> =
-            bound(sqlx::query_as(sqlx::AssertSqlSafe(sql)), choice).fetch_all(&self.pool).await?;
+        let rows: Vec<Listed> = bound(sqlx::query_as(sqlx::AssertSqlSafe(sql)), choice, &self.scope)
+            .fetch_all(&self.pool)
+            .await?;
         self.with_reasons(rows).await
     }
 
@@ -184,13 +187,18 @@ impl Store {
         let sql = format!(
             "select {} from etl.etl_pipelines p cross join lateral (
                     select p.name as key, {EFFECTIVE_TARGET} as target) k
-              where p.id = any($1) or p.name = any($2)",
-            columns()
+              where (p.id = any($1) or p.name = any($2)) and {}",
+            columns(),
+            within("p", 3),
         );
         let ids: Vec<Uuid> = references.iter().filter_map(PipelineRef::id).collect();
         let names: Vec<&str> = references.iter().filter_map(PipelineRef::name).collect();
-        let rows: Vec<Listed> =
-            sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(ids).bind(names).fetch_all(&self.pool).await?;
+        let rows: Vec<Listed> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+            .bind(ids)
+            .bind(names)
+            .bind(self.scope.tags())
+            .fetch_all(&self.pool)
+            .await?;
         self.with_reasons(rows).await
     }
 
@@ -198,7 +206,9 @@ impl Store {
     pub async fn pipelines(&self, choice: &PipelineChoice) -> Result<Vec<PipelineRecord>> {
         let sql = select(choice, &as_document());
         let rows: Vec<(Json<PipelineRecord>,)> =
-            bound(sqlx::query_as(sqlx::AssertSqlSafe(sql)), choice).fetch_all(&self.pool).await?;
+            bound(sqlx::query_as(sqlx::AssertSqlSafe(sql)), choice, &self.scope)
+                .fetch_all(&self.pool)
+                .await?;
         Ok(rows.into_iter().map(|(Json(record),)| record).collect())
     }
 }
@@ -211,20 +221,30 @@ fn select(choice: &PipelineChoice, what: &str) -> String {
           where ($1::text is null or p.status = $1)
             and ($2::text is null or position(lower($2) in lower(p.name || ' ' || p.description)) > 0)
             and ($3::text is null or $3 = any(p.tags))
-            and ($4::text is null or k.target = $4)
+            and ($4::text is null or k.target = $4) and {within}
             and ($5::text is null or (k.key collate \"C\", p.name collate \"C\") {before} ($5, $6))
           order by k.key collate \"C\" {direction}, p.name collate \"C\" {direction} limit $7",
         key = choice.order.key(),
+        within = within("p", 8),
     )
 }
 
 fn bound<'q, T>(
     query: QueryAs<'q, sqlx::Postgres, T, PgArguments>,
     choice: &PipelineChoice,
+    scope: &Scope,
 ) -> QueryAs<'q, sqlx::Postgres, T, PgArguments> {
     let PipelineChoice { status, q, tag, target, after, limit, .. } = choice.clone();
     let (key, name) = after.unzip();
-    query.bind(status.map(Status::as_str)).bind(q).bind(tag).bind(target).bind(key).bind(name).bind(limit)
+    query
+        .bind(status.map(Status::as_str))
+        .bind(q)
+        .bind(tag)
+        .bind(target)
+        .bind(key)
+        .bind(name)
+        .bind(limit)
+        .bind(scope.tags())
 }
 
 impl TryFrom<Listed> for PipelineListing {

@@ -9,8 +9,9 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 use vitrina_core::{Lifecycle, Pipeline, PipelineId, RunId, Status};
 
-use crate::reconciles::LAST_VERDICT;
+use crate::reconciles::last_verdict;
 use crate::runs::RUN_AS_DOCUMENT;
+use crate::scope::{Scope, within};
 use crate::{Error, LastVerdict, Result, RunRecord, Store, Waiting};
 
 /// How a person names a pipeline: by id or by name. A name is never a uuid.
@@ -115,13 +116,14 @@ pub(crate) fn as_document() -> String {
              'cancel_requested', coalesce((select r.cancel_requested from etl.etl_runs r where r.id = p.run_id), false),
              'last_run', (select {RUN_AS_DOCUMENT} from etl.etl_runs r where r.pipeline_id = p.id
                            order by r.requested_at desc limit 1),
-             'last_verdict', {LAST_VERDICT})"
+             'last_verdict', {})",
+        last_verdict()
     )
 }
 
 impl Store {
     pub async fn pipeline(&self, reference: &PipelineRef) -> Result<PipelineRecord> {
-        let mut record = find(&mut *self.pool.acquire().await?, reference).await?;
+        let mut record = find_within(&mut *self.pool.acquire().await?, reference, &self.scope).await?;
         if record.may_wait() {
             let id = record.config.id.0;
             record.waiting = self.reasons(&[id]).await?.remove(&id);
@@ -130,15 +132,37 @@ impl Store {
     }
 }
 
-/// Without why it waits, which is of no use to who changes it.
+/// What is outside of a scope is answered as what does not exist.
+pub(crate) fn check_within(scope: &Scope, record: &PipelineRecord, reference: &PipelineRef) -> Result<()> {
+    match scope.includes(&record.config.tags) {
+        true => Ok(()),
+        false => Err(Error::NoSuchPipeline(reference.to_string())),
+    }
+}
+
+/// Whatever its scope. Without why it waits, which is of no use to who changes it.
 pub(crate) async fn find(connection: &mut PgConnection, reference: &PipelineRef) -> Result<PipelineRecord> {
-    let sql = format!("select {} from etl.etl_pipelines p where p.id = $1 or p.name = $2", as_document());
+    find_within(connection, reference, &Scope::EVERYTHING).await
+}
+
+async fn find_within(
+    connection: &mut PgConnection,
+    reference: &PipelineRef,
+    scope: &Scope,
+) -> Result<PipelineRecord> {
+    let (document, within) = (as_document(), within("p", 3));
+    let sql =
+        format!("select {document} from etl.etl_pipelines p where (p.id = $1 or p.name = $2) and {within}");
     let (id, name) = match reference {
         PipelineRef::Id(id) => (Some(id.0), None),
         PipelineRef::Name(name) => (None, Some(name.as_str())),
     };
-    let document: Option<Value> =
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(id).bind(name).fetch_optional(connection).await?;
+    let document: Option<Value> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+        .bind(id)
+        .bind(name)
+        .bind(scope.tags())
+        .fetch_optional(connection)
+        .await?;
     let document = document.ok_or_else(|| Error::NoSuchPipeline(reference.to_string()))?;
     Ok(serde_json::from_value(document)?)
 }

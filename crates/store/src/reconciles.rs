@@ -1,8 +1,6 @@
 //! Comparisons of targets with their sources: asked for, listed and kept with what they have found. What a runner does
 //! with one is in `taken_reconciles`.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,7 +11,8 @@ use vitrina_core::{
     ReconcileTrigger, RunId, Verdict,
 };
 
-use crate::pipelines::{PipelineRef, find};
+use crate::pipelines::{EFFECTIVE_TARGET, PipelineRef, find};
+use crate::scope::of_pipeline_within;
 use crate::steps::effective_target;
 use crate::targets::target;
 use crate::{Result, Store, Untakeable};
@@ -57,6 +56,8 @@ pub struct ReconcileRecord {
     pub figures: Option<Figures>,
     pub error_code: Option<String>,
     pub error: Option<String>,
+    /// It has compared another configuration than the pipeline has now.
+    pub outdated: bool,
     pub requested_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
@@ -90,6 +91,8 @@ pub struct LastVerdict {
     pub verdict: Verdict,
     pub figures: Figures,
     pub finished_at: Timestamp,
+    /// It is about another configuration than the pipeline has now.
+    pub outdated: bool,
 }
 
 /// A comparison that was asked for, or one that was open already.
@@ -110,17 +113,41 @@ pub struct RepairPlan {
     pub deletes: u64,
 }
 
-/// A reconcile `c` as one JSON document.
-const AS_DOCUMENT: &str = "to_jsonb(c) || jsonb_build_object(
-    'pipeline', (select p.name from etl.etl_pipelines p where p.id = c.pipeline_id),
-    'proved_by', (select v.id from etl.etl_reconciles v where v.repair_of = c.id order by v.requested_at desc limit 1))";
+/// A hash of all that decides which rows the target of a pipeline `p` must have: what sets the pace of runs, or names what has
+/// changed, is left out. A comparison keeps it as it was in the snapshot that it read its configuration from.
+pub(crate) fn compared_configuration() -> String {
+    format!(
+        "(select encode(sha256(convert_to(jsonb_build_array(
+                    p.type, p.source_type, p.source_connection, p.source_table, p.source_query, p.python_task, p.shared_value, e.target,
+                    (select jsonb_agg(jsonb_build_array(k.task_type, k.body, k.source_table) order by k.order_index)
+                       from etl.etl_pipeline_tasks k where k.pipeline_id = p.id),
+                    (select jsonb_build_array(t.connection, t.key, t.touch_column, t.mapping, t.shared, t.document - 'aliases' - 'take_over')
+                       from etl.etl_targets t where t.name = e.target))::text, 'UTF8')), 'hex')
+            from (select {EFFECTIVE_TARGET} as target) e)"
+    )
+}
+
+/// A reconcile `c` as one JSON document. One that kept no configuration is from before that was kept.
+fn as_document() -> String {
+    format!(
+        "to_jsonb(c) || (select jsonb_build_object(
+            'pipeline', p.name, 'outdated', coalesce(c.configuration <> {}, false),
+            'proved_by', (select v.id from etl.etl_reconciles v where v.repair_of = c.id order by v.requested_at desc limit 1))
+           from etl.etl_pipelines p where p.id = c.pipeline_id)",
+        compared_configuration()
+    )
+}
 
 /// The last verdict of a pipeline `p`, as one JSON document.
-pub(crate) const LAST_VERDICT: &str =
-    "(select json_build_object('id', c.id, 'level', c.level, 'verdict', c.verdict, 'figures', c.figures,
-                               'finished_at', c.finished_at)
-        from etl.etl_reconciles c where c.pipeline_id = p.id and c.status = 'DONE' and c.whole
-       order by c.requested_at desc limit 1)";
+pub(crate) fn last_verdict() -> String {
+    format!(
+        "(select json_build_object('id', c.id, 'level', c.level, 'verdict', c.verdict, 'figures', c.figures,
+                                   'finished_at', c.finished_at, 'outdated', coalesce(c.configuration <> {}, false))
+            from etl.etl_reconciles c where c.pipeline_id = p.id and c.status = 'DONE' and c.whole
+           order by c.requested_at desc limit 1)",
+        compared_configuration()
+    )
+}
 
 impl Store {
     /// Asks for a comparison. One of the same level that waits or runs is joined.
@@ -132,9 +159,16 @@ impl Store {
     }
 
     pub async fn reconcile(&self, id: Uuid) -> Result<Option<ReconcileRecord>> {
-        let sql = format!("select {AS_DOCUMENT} from etl.etl_reconciles c where c.id = $1");
-        let document: Option<Value> =
-            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(id).fetch_optional(&self.pool).await?;
+        let sql = format!(
+            "select {} from etl.etl_reconciles c where c.id = $1 and {}",
+            as_document(),
+            of_pipeline_within("c.pipeline_id", 2)
+        );
+        let document: Option<Value> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .bind(id)
+            .bind(self.scope.tags())
+            .fetch_optional(&self.pool)
+            .await?;
         let mut record: Option<ReconcileRecord> = document.map(serde_json::from_value).transpose()?;
         if let Some(record) = record.as_mut().filter(|record| record.status == ReconcileStatus::Requested) {
             record.waiting = self.untakeable(&record.connections_needed, &record.tasks_needed).await?;
@@ -150,14 +184,17 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<ReconcileRecord>> {
         let sql = format!(
-            "select {AS_DOCUMENT} from etl.etl_reconciles c
-              where ($1::uuid is null or c.pipeline_id = $1) and ($2::uuid is null or c.id < $2)
-              order by c.id desc limit $3"
+            "select {} from etl.etl_reconciles c
+              where ($1::uuid is null or c.pipeline_id = $1) and ($2::uuid is null or c.id < $2) and {}
+              order by c.id desc limit $3",
+            as_document(),
+            of_pipeline_within("c.pipeline_id", 4),
         );
         let documents: Vec<Value> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
             .bind(pipeline.map(|pipeline| pipeline.0))
             .bind(before)
             .bind(limit)
+            .bind(self.scope.tags())
             .fetch_all(&self.pool)
             .await?;
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
@@ -166,8 +203,9 @@ impl Store {
     /// The newest comparison that has come to a verdict on the whole target.
     pub async fn last_verdict(&self, pipeline: PipelineId) -> Result<Option<ReconcileRecord>> {
         let sql = format!(
-            "select {AS_DOCUMENT} from etl.etl_reconciles c
-              where c.pipeline_id = $1 and c.status = 'DONE' and c.whole order by c.requested_at desc limit 1"
+            "select {} from etl.etl_reconciles c
+              where c.pipeline_id = $1 and c.status = 'DONE' and c.whole order by c.requested_at desc limit 1",
+            as_document()
         );
         let document: Option<Value> =
             sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(pipeline.0).fetch_optional(&self.pool).await?;
@@ -177,12 +215,16 @@ impl Store {
     /// Those that are open, and those that have just ended.
     pub async fn moving_reconciles(&self) -> Result<Vec<ReconcileRecord>> {
         let sql = format!(
-            "select {AS_DOCUMENT} from etl.etl_reconciles c
-              where c.status in ('REQUESTED', 'RUNNING') or c.finished_at > clock_timestamp() - interval '10 seconds'
-              order by c.requested_at"
+            "select {} from etl.etl_reconciles c
+              where (c.status in ('REQUESTED', 'RUNNING') or c.finished_at > now() - interval '10 seconds') and {}
+              order by c.requested_at",
+            as_document(),
+            of_pipeline_within("c.pipeline_id", 1),
         );
-        let documents: Vec<Value> =
-            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_all(&self.pool).await?;
+        let documents: Vec<Value> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .bind(self.scope.tags())
+            .fetch_all(&self.pool)
+            .await?;
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
     }
 
@@ -258,27 +300,6 @@ impl Store {
         let proof = insert(&mut tx, record.pipeline_id, &order, Some(proves)).await?;
         tx.commit().await?;
         Ok(proof)
-    }
-
-    /// Removes comparisons older than this, but for the newest verdict of every pipeline and what it proves; answers how
-    /// many.
-    pub async fn forget_reconciles(&self, keep: Duration) -> Result<u64> {
-        let forgotten = sqlx::query(
-            "with chosen as materialized (
-                select c.id from etl.etl_reconciles c
-                 where c.finished_at < clock_timestamp() - $1 * interval '1 second'
-                   and (c.status <> 'DONE' or not c.whole or exists (
-                            select from etl.etl_reconciles newer
-                             where newer.pipeline_id = c.pipeline_id and newer.requested_at > c.requested_at
-                               and newer.status = 'DONE' and newer.whole))
-                   and not exists (select from etl.etl_reconciles proof where proof.repair_of = c.id)
-                 order by c.finished_at limit 10 for update skip locked)
-             delete from etl.etl_reconciles c using chosen where c.id = chosen.id",
-        )
-        .bind(keep.as_secs_f64())
-        .execute(&self.pool)
-        .await?;
-        Ok(forgotten.rows_affected())
     }
 }
 

@@ -6,6 +6,7 @@ use uuid::Uuid;
 use vitrina_core::{Difference, PipelineId, RunId};
 
 use crate::pipelines::EFFECTIVE_TARGET;
+use crate::scope::within;
 use crate::{RejectRecord, Result, Store};
 
 /// The run and the batch that were writing at some moment.
@@ -55,21 +56,25 @@ impl Store {
 
     /// The batches that a mart beside the meta-store may have been written by at this moment of their clock, one of each
     /// pipeline that writes to it. Batches of a pipeline follow each other: the first one that was committed after it is the
-    /// one, if its run was under way.
-    pub async fn writing_at(&self, target: &str, at: Timestamp) -> Result<Vec<Writing>> {
+    /// one, if its run was under way. `None` is a batch of a pipeline outside of the scope.
+    pub async fn writing_at(&self, target: &str, at: Timestamp) -> Result<Vec<Option<Writing>>> {
         let sql = format!(
-            "select distinct on (p.id) p.name, b.run_id, b.id
+            "select distinct on (p.id) p.name, b.run_id, b.id, {within}
                from etl.etl_pipelines p join etl.etl_runs r on r.pipeline_id = p.id join etl.etl_batches b on b.run_id = r.id
               where {EFFECTIVE_TARGET} = $1 and r.started_at <= $2::timestamptz
                 and (r.finished_at is null or r.finished_at >= $2::timestamptz) and b.committed_at >= $2::timestamptz
-              order by p.id, b.committed_at, b.id"
+              order by p.id, b.committed_at, b.id",
+            within = within("p", 3),
         );
-        let found: Vec<(String, Uuid, i64)> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+        let found: Vec<(String, Uuid, i64, bool)> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
             .bind(target)
             .bind(at.to_string())
+            .bind(self.scope.tags())
             .fetch_all(&self.pool)
             .await?;
-        let writing = |(pipeline, run, batch)| Writing { pipeline, run: RunId(run), batch };
+        let writing = |(pipeline, run, batch, seen): (_, _, _, bool)| {
+            seen.then_some(Writing { pipeline, run: RunId(run), batch })
+        };
         Ok(found.into_iter().map(writing).collect())
     }
 

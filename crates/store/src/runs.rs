@@ -1,12 +1,11 @@
 //! Runs, attempts, batches and checkpoints, read for people and pollers.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use vitrina_core::{Checkpoint, CursorRange, Decision, Mode, Pipeline, PipelineId, RunId, RunStatus, Status};
 
+use crate::scope::of_pipeline_within;
 use crate::{Result, Store, Trigger};
 
 /// Where a page of runs ended.
@@ -155,7 +154,7 @@ pub(crate) const RUN_AS_DOCUMENT: &str = "json_build_object('id', r.id, 'pipelin
 const FIGURES: &str = "
 with chosen as (
     select *, extract(epoch from finished_at - started_at) * 1000 as ms from etl.etl_runs
-     where pipeline_id = $1 and requested_at > clock_timestamp() - $2 * interval '1 second')
+     where pipeline_id = $1 and requested_at > now() - $2 * interval '1 second')
 select jsonb_build_object(
     'runs', (select coalesce(jsonb_object_agg(status, n), '{}') from (select status, count(*) n from chosen group by status) s),
     'rows_read', coalesce(sum(rows_read), 0), 'rows_written', coalesce(sum(rows_written), 0),
@@ -177,8 +176,9 @@ impl Store {
         let sql = format!(
             "select {RUN_AS_DOCUMENT} from etl.etl_runs r
               where ($1::uuid is null or pipeline_id = $1) and ($2::text is null or status = $2)
-                and ($3::text is null or (requested_at, id) < ($3::timestamptz, $4::uuid))
-              order by requested_at desc, id desc limit $5"
+                and ($3::text is null or (requested_at, id) < ($3::timestamptz, $4::uuid)) and {}
+              order by requested_at desc, id desc limit $5",
+            of_pipeline_within("r.pipeline_id", 6),
         );
         let documents: Vec<Value> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
             .bind(choice.pipeline.map(|pipeline| pipeline.0))
@@ -186,41 +186,26 @@ impl Store {
             .bind(after.map(|after| after.requested_at.to_string()))
             .bind(after.map(|after| after.id.0))
             .bind(limit)
+            .bind(self.scope.tags())
             .fetch_all(&self.pool)
             .await?;
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
     }
 
-    /// Runs that are open, or have been until a moment ago.
+    /// Runs that are open, or have been until a moment ago. `now()`, because an index can serve it: the time of the clock may
+    /// change with every row, and all runs would be read.
     pub async fn moving_runs(&self) -> Result<Vec<RunRecord>> {
         let sql = format!(
             "select {RUN_AS_DOCUMENT} from etl.etl_runs r
-              where status in ('REQUESTED', 'RUNNING') or finished_at > clock_timestamp() - interval '10 seconds'
-              order by requested_at"
+              where (status in ('REQUESTED', 'RUNNING') or finished_at > now() - interval '10 seconds') and {}
+              order by requested_at",
+            of_pipeline_within("r.pipeline_id", 1),
         );
-        let documents: Vec<Value> =
-            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_all(&self.pool).await?;
+        let documents: Vec<Value> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .bind(self.scope.tags())
+            .fetch_all(&self.pool)
+            .await?;
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
-    }
-
-    /// Deletes runs that ended longer ago than this, with their attempts, batches and logs: a few at a time, and never a
-    /// pipeline's newest, nor its newest success. Runners that do it at the same time do not wait for each other.
-    pub async fn forget_history(&self, keep: Duration) -> Result<u64> {
-        let forgotten = sqlx::query(
-            "with chosen as materialized (
-                select r.id from etl.etl_runs r
-                 where r.finished_at < clock_timestamp() - $1 * interval '1 second'
-                   and exists (select from etl.etl_runs newer where newer.pipeline_id = r.pipeline_id and newer.requested_at > r.requested_at)
-                   and (r.status <> 'SUCCESS' or exists (
-                        select from etl.etl_runs newer where newer.pipeline_id = r.pipeline_id and newer.requested_at > r.requested_at
-                           and newer.status = 'SUCCESS'))
-                 order by r.finished_at limit 10 for update skip locked)
-             delete from etl.etl_runs r using chosen where r.id = chosen.id",
-        )
-        .bind(keep.as_secs_f64())
-        .execute(&self.pool)
-        .await?;
-        Ok(forgotten.rows_affected())
     }
 
     /// The number of the newest batch; 0 where there is none.
@@ -261,9 +246,15 @@ impl Store {
     }
 
     pub async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
-        let sql = format!("select {RUN_AS_DOCUMENT} from etl.etl_runs r where id = $1");
-        let document: Option<Value> =
-            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(id.0).fetch_optional(&self.pool).await?;
+        let sql = format!(
+            "select {RUN_AS_DOCUMENT} from etl.etl_runs r where id = $1 and {}",
+            of_pipeline_within("r.pipeline_id", 2)
+        );
+        let document: Option<Value> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .bind(id.0)
+            .bind(self.scope.tags())
+            .fetch_optional(&self.pool)
+            .await?;
         Ok(document.map(serde_json::from_value).transpose()?)
     }
 

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use vitrina_core::{Findings, Level, Owner, Pipeline, PipelineId, ReconcileProgress, Target};
 
 use crate::pipelines::{PipelineRef, find};
-use crate::reconciles::keys;
+use crate::reconciles::{compared_configuration, keys};
 use crate::steps::effective_target;
 use crate::targets::target;
 use crate::{Error, Result, RunnerAbilities, Store};
@@ -31,6 +31,8 @@ pub struct TakenReconcile {
     pub keys: Option<Vec<Value>>,
     /// Rows that the repaired comparison has met and that no target can hold.
     pub refused_before: u64,
+    /// A hash of pipeline and target, as they are here.
+    configuration: String,
 }
 
 /// The oldest that this runner can make and nobody else holds. A proof waits for the end of its repair.
@@ -81,13 +83,16 @@ impl Store {
             self.conclude_reconcile(id, owner, Ended::Failed("reconcile.abandoned", error)).await?;
             return Box::pin(self.take_reconcile(runner, lease)).await;
         }
-        let mut connection = self.pool.acquire().await?;
-        let record = find(&mut connection, &PipelineRef::Id(PipelineId(pipeline))).await?;
-        let target = target(&mut connection, &effective_target(&record)?).await?;
+        // One snapshot: the hash is that of exactly this configuration, whoever edits it meanwhile.
+        let mut tx = self.pool.begin_with("begin isolation level repeatable read, read only").await?;
+        let record = find(&mut tx, &PipelineRef::Id(PipelineId(pipeline))).await?;
+        let target = target(&mut tx, &effective_target(&record)?).await?;
+        let configuration = configuration(&mut tx, pipeline).await?;
         let (keys, refused_before) = match repair_of {
-            Some(repaired) => uncertain(&mut connection, repaired).await?,
+            Some(repaired) => uncertain(&mut tx, repaired).await?,
             None => (None, 0),
         };
+        tx.commit().await?;
         let level =
             level.parse().map_err(|error: vitrina_core::UnknownWord| Error::Unusable(error.to_string()))?;
         let keep = usize::try_from(keep).unwrap_or_default();
@@ -102,6 +107,7 @@ impl Store {
             target,
             keys,
             refused_before,
+            configuration,
         }))
     }
 
@@ -132,10 +138,14 @@ impl Store {
         let mut tx = self.pool.begin().await?;
         let sql = format!(
             "update etl.etl_reconciles c
-                set status = 'DONE', verdict = $3, figures = $4, owner = null, lease_until = null, progress = null,
+                set status = 'DONE', verdict = $3, figures = $4, configuration = $5, owner = null, lease_until = null, progress = null,
                     finished_at = clock_timestamp(),
                     -- Not where it has not looked at all that differs, nor where a later one has seen more.
                     whole = whole and not ($3 <> 'differs' and ($4 -> 'capped')::bool)
+                        -- Nor what compared some rows by another configuration than the one that found them.
+                        and not ($6 and exists (
+                        select from etl.etl_reconciles repaired
+                         where repaired.id = c.repair_of and repaired.configuration <> $5))
                         and not (repair_of is not null and exists (
                         select from etl.etl_reconciles later join etl.etl_reconciles repaired on repaired.id = c.repair_of
                          where later.pipeline_id = c.pipeline_id and later.status = 'DONE' and later.whole
@@ -149,6 +159,8 @@ impl Store {
             .bind(taken.owner.0)
             .bind(findings.verdict.as_str())
             .bind(json!(findings.figures))
+            .bind(&taken.configuration)
+            .bind(taken.keys.is_some())
             .execute(&mut *tx)
             .await?;
         if done.rows_affected() == 0 {
@@ -245,6 +257,11 @@ fn closer_finding_is_open() -> String {
 enum Ended<'a> {
     Failed(&'a str, String),
     Cancelled,
+}
+
+async fn configuration(connection: &mut PgConnection, pipeline: Uuid) -> Result<String> {
+    let sql = format!("select {} from etl.etl_pipelines p where p.id = $1", compared_configuration());
+    Ok(sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(pipeline).fetch_one(connection).await?)
 }
 
 /// What the proof of a repair compares: the keys that differed, beside rows that no target can hold. Rows that were on

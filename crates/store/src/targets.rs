@@ -7,7 +7,8 @@ use sqlx::PgConnection;
 use vitrina_core::{Target, TargetName};
 
 use crate::pipelines::EFFECTIVE_TARGET;
-use crate::{Result, Store};
+use crate::scope::within;
+use crate::{Result, Scope, Store};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TargetRecord {
@@ -16,15 +17,16 @@ pub struct TargetRecord {
     pub version: i64,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
-    /// Names of the pipelines that write to it.
+    /// Names of the pipelines that write to it, within the scope.
     pub pipelines: Vec<String>,
 }
 
-/// A target `t` as one JSON document.
-fn as_document() -> String {
+/// A target `t` as one JSON document; the scope is parameter `scope`.
+fn as_document(scope: usize) -> String {
     format!(
         "to_jsonb(t) || jsonb_build_object('pipelines', coalesce((
-            select jsonb_agg(p.name order by p.name) from etl.etl_pipelines p where {EFFECTIVE_TARGET} = t.name), '[]'))"
+            select jsonb_agg(p.name order by p.name) from etl.etl_pipelines p where {EFFECTIVE_TARGET} = t.name and {}), '[]'))",
+        within("p", scope),
     )
 }
 
@@ -35,11 +37,29 @@ impl Store {
         target(&mut connection, name).await
     }
 
-    /// All that somebody has described, by name.
+    /// All that somebody has described, by name. Within a scope: those that one of its pipelines writes to.
     pub async fn targets(&self) -> Result<Vec<TargetRecord>> {
-        let sql = format!("select {} from etl.etl_targets t order by t.name collate \"C\"", as_document());
-        let documents: Vec<Value> =
-            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_all(&self.pool).await?;
+        self.targets_for(&[]).await
+    }
+
+    /// The same, and of these those that no pipeline writes to.
+    pub async fn targets_for(&self, unused: &[String]) -> Result<Vec<TargetRecord>> {
+        // Pipelines are looked through once, not once for each target.
+        let sql = format!(
+            "with writers as materialized (
+                 select {EFFECTIVE_TARGET} as target, jsonb_agg(p.name order by p.name) filter (where {within}) as names
+                   from etl.etl_pipelines p group by 1)
+             select to_jsonb(t) || jsonb_build_object('pipelines', coalesce(w.names, '[]'))
+               from etl.etl_targets t left join writers w on w.target = t.name
+              where $1::text[] is null or w.names is not null or (t.name = any($2) and w.target is null)
+              order by t.name collate \"C\"",
+            within = within("p", 1),
+        );
+        let documents: Vec<Value> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .bind(self.scope.tags())
+            .bind(unused)
+            .fetch_all(&self.pool)
+            .await?;
         documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
     }
 
@@ -51,17 +71,35 @@ impl Store {
         Ok(())
     }
 
+    /// Within a scope: only where one of its pipelines writes to it.
     pub async fn described_target(&self, name: &str) -> Result<Option<TargetRecord>> {
         let mut connection = self.pool.acquire().await?;
-        described(&mut connection, name).await
+        find(&mut connection, name, &self.scope).await
     }
 }
 
-pub(crate) async fn described(connection: &mut PgConnection, name: &str) -> Result<Option<TargetRecord>> {
-    let sql = format!("select {} from etl.etl_targets t where t.name = $1", as_document());
-    let document: Option<Value> =
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(name).fetch_optional(connection).await?;
+/// Whether a pipeline of the scope writes to the target `t`.
+fn is_used(scope: usize) -> String {
+    format!(
+        "exists (select from etl.etl_pipelines p where {EFFECTIVE_TARGET} = t.name and {})",
+        within("p", scope)
+    )
+}
+
+async fn find(connection: &mut PgConnection, name: &str, scope: &Scope) -> Result<Option<TargetRecord>> {
+    let sql = format!(
+        "select {} from etl.etl_targets t where t.name = $1 and ($2::text[] is null or {})",
+        as_document(2),
+        is_used(2)
+    );
+    let found = sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(name).bind(scope.tags());
+    let document: Option<Value> = found.fetch_optional(connection).await?;
     Ok(document.map(serde_json::from_value).transpose()?)
+}
+
+/// Whoever writes to it.
+pub(crate) async fn described(connection: &mut PgConnection, name: &str) -> Result<Option<TargetRecord>> {
+    find(connection, name, &Scope::EVERYTHING).await
 }
 
 pub(crate) async fn target(connection: &mut PgConnection, name: &TargetName) -> Result<Target> {

@@ -27,6 +27,11 @@ class Session {
     return this.caller?.sees_rows ?? false;
   }
 
+  /** The tags whose pipelines the token is for; none where it is for all of them. */
+  get scope(): string[] | null {
+    return this.caller?.tags ?? null;
+  }
+
   async start(): Promise<void> {
     this.#use(sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY));
     await this.#identify();

@@ -40,6 +40,9 @@ export const en = {
   'token.enter': 'Enter',
   'token.leave': 'Leave',
 
+  'scope.tags': 'pipelines with',
+  'scope.about': 'This token is for pipelines that have one of these tags. Others are not shown',
+
   'palette.open': 'Go to…',
   'palette.label': 'Pipeline or screen',
   'palette.screen': 'screen',
@@ -306,6 +309,9 @@ export const en = {
   'verdict.differs': 'The target differs from its source.',
   'verdict.stale': 'The target is behind its source: what differs is on its way.',
   'verdict.never': 'never compared',
+  'verdict.outdated': 'outdated',
+  'verdict.outdated_about':
+    'The configuration was changed since: this says nothing about the target as it is configured now. Compare again.',
   'verdict.rows': several({ one: '{n} row', other: '{n} rows' }),
   'reconcile.question': 'Is the target equal to its source?',
   'reconcile.none': 'It was never compared',

@@ -36,6 +36,9 @@ export const ru: Words = {
   'token.enter': 'Войти',
   'token.leave': 'Выйти',
 
+  'scope.tags': 'пайплайны с тегом',
+  'scope.about': 'Токен выдан для пайплайнов, у которых есть один из этих тегов. Остальные не показаны',
+
   'palette.open': 'Перейти…',
   'palette.label': 'Пайплайн или экран',
   'palette.screen': 'экран',
@@ -330,6 +333,9 @@ export const ru: Words = {
   'verdict.differs': 'Цель расходится с источником.',
   'verdict.stale': 'Цель отстаёт от источника: расхождения уже в пути.',
   'verdict.never': 'не сверялась',
+  'verdict.outdated': 'устарело',
+  'verdict.outdated_about':
+    'Конфигурация с тех пор изменилась: о цели, какой она задана сейчас, эта сверка ничего не говорит. Сверьте ещё раз.',
   'verdict.rows': { one: '{n} строка', few: '{n} строки', many: '{n} строк', other: '{n} строки' },
   'reconcile.question': 'Совпадает ли цель с источником?',
   'reconcile.none': 'Сверок ещё не было',

@@ -33,7 +33,7 @@ pub(crate) struct PipelineConfig {
     description: String,
     #[serde(default)]
     #[schema(schema_with = tags)]
-    tags: Vec<String>,
+    pub(crate) tags: Vec<String>,
     #[serde(default = "sql", rename = "type")]
     #[schema(value_type = words::PipelineKind)]
     kind: PipelineKind,

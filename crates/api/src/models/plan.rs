@@ -18,8 +18,8 @@ pub(crate) struct Configuration {
     /// Delete pipelines and targets that are not named.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) prune: bool,
-    /// What becomes of the checkpoints of pipelines that these changes give another meaning; left out, what `on_change` of each
-    /// says.
+    /// What becomes of the checkpoints of these pipelines that are of another configuration, by these changes or by earlier
+    /// ones; left out, what `on_change` of each says.
     #[schema(value_type = Option<words::Decision>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint: Option<Decision>,
@@ -112,6 +112,8 @@ pub(crate) enum Action {
     Create,
     Edit,
     Delete,
+    /// The configuration stays, and its checkpoint is decided about: the change that made this necessary was applied before.
+    Decide,
 }
 
 #[derive(Debug, Clone, Serialize, ToSchema)]

@@ -81,6 +81,9 @@ pub(crate) struct Reconcile {
     /// Speaks for the whole target, and may stand beside its pipeline. A proof of a repair does so only where everything
     /// that differed was repaired, and a count not where a closer look has found rows that differ.
     whole: bool,
+    /// It has compared another configuration than the pipeline has now: its query, its functions, its target or the target's
+    /// key, mapping or document were changed since.
+    outdated: bool,
     /// The one whose repair it proves: it compares only the keys which that one has found.
     repair_of: Option<Uuid>,
     /// The run that repairs what that one has found, or the run that goes before it.
@@ -115,6 +118,7 @@ impl From<ReconcileRecord> for Reconcile {
             verdict: record.verdict,
             figures: record.figures.map(ReconcileFigures::from),
             whole: record.whole,
+            outdated: record.outdated,
             repair_of: record.repair_of,
             repair_run_id: record.repair_run_id.map(|run| run.0),
             proved_by: record.proved_by,
@@ -217,6 +221,9 @@ pub(crate) struct LastReconcile {
     level: Level,
     #[schema(value_type = words::ReconcileVerdict)]
     verdict: Verdict,
+    /// It is about another configuration than the pipeline has now: its query, its functions, its target or the target's key,
+    /// mapping or document were changed since.
+    outdated: bool,
     /// Rows that are missing, extra or different.
     differences: u64,
     missing: u64,
@@ -228,19 +235,20 @@ pub(crate) struct LastReconcile {
 }
 
 impl LastReconcile {
-    /// Changes with every verdict.
+    /// Changes with every verdict, and as it becomes outdated.
     pub(super) fn tag(&self) -> String {
-        format!(".{}", self.id.simple())
+        format!(".{}{}", self.id.simple(), if self.outdated { "o" } else { "" })
     }
 }
 
 impl From<LastVerdict> for LastReconcile {
     fn from(last: LastVerdict) -> Self {
-        let LastVerdict { id, level, verdict, figures, finished_at } = last;
+        let LastVerdict { id, level, verdict, figures, finished_at, outdated } = last;
         Self {
             id,
             level,
             verdict,
+            outdated,
             differences: figures.differences(),
             missing: figures.missing,
             extra: figures.extra,
@@ -258,6 +266,8 @@ pub(crate) struct Standing {
     /// The newest verdict on the whole target; null where it was never compared.
     #[schema(value_type = Option<words::ReconcileVerdict>)]
     verdict: Option<Verdict>,
+    /// The verdict is about another configuration than the pipeline has now.
+    outdated: bool,
     /// The reconcile that has come to it.
     reconcile: Option<Reconcile>,
     links: StandingLinks,
@@ -276,7 +286,8 @@ impl Standing {
         let path = |end: &str| format!("/api/v1/pipelines/{pipeline}/{end}");
         let links = StandingLinks { request: path("reconcile"), history: path("reconciles") };
         let verdict = record.as_ref().and_then(|record| record.verdict);
-        Self { verdict, reconcile: record.map(Reconcile::from), links }
+        let outdated = record.as_ref().is_some_and(|record| record.outdated);
+        Self { verdict, outdated, reconcile: record.map(Reconcile::from), links }
     }
 }
 

@@ -130,6 +130,8 @@ pub(crate) struct RowReconcile {
     pub(crate) level: Level,
     #[schema(value_type = words::ReconcileVerdict)]
     pub(crate) verdict: Verdict,
+    /// It is about another configuration than the pipeline has now.
+    pub(crate) outdated: bool,
     pub(crate) finished_at: Timestamp,
     /// Whether the row is among those that differ; null where not all of them were kept.
     pub(crate) listed: Option<bool>,

@@ -82,11 +82,14 @@ pub(crate) struct Caller {
     role: Role,
     /// Values of rows are shown: in rejects, differences, previews and errors.
     sees_rows: bool,
+    /// The scope: only pipelines that have one of these tags are seen. Null where the token is for all of them.
+    #[schema(example = json!(["films", "search"]))]
+    tags: Option<Vec<String>>,
 }
 
 impl From<TokenInfo> for Caller {
-    fn from(TokenInfo { name, role, sees_rows }: TokenInfo) -> Self {
-        Self { name, role, sees_rows }
+    fn from(TokenInfo { name, role, sees_rows, scope, .. }: TokenInfo) -> Self {
+        Self { name, role, sees_rows, tags: scope.tags() }
     }
 }
 

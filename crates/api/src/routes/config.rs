@@ -1,6 +1,5 @@
 //! Configuration as code.
 
-use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
@@ -11,9 +10,8 @@ use super::documentation::{
     BadBody, CannotApply, ConfigMoved, InvalidConfiguration, InvalidRequest, NotJson, TooLarge,
 };
 use super::schema;
-use crate::app::App;
 use crate::error::Result;
-use crate::extract::Body;
+use crate::extract::{Body, Scoped};
 use crate::models::{Applied, Configuration, Order, Plan};
 use crate::services::plans;
 
@@ -24,7 +22,7 @@ use crate::services::plans;
     request_body = Configuration,
     responses((status = 200, body = Plan), BadBody, TooLarge, NotJson, InvalidRequest))]
 pub(super) async fn plan(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Body(configuration): Body<Configuration>,
 ) -> Result<Json<Plan>> {
     Ok(Json(plans::plan(&app, configuration).await?))
@@ -37,7 +35,7 @@ pub(super) async fn plan(
     request_body = Order,
     responses((status = 200, body = Applied), BadBody, CannotApply, ConfigMoved, TooLarge, NotJson, InvalidConfiguration))]
 pub(super) async fn apply(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     Body(Order { configuration, plan_hash }): Body<Order>,
 ) -> Result<Json<Applied>> {
@@ -50,7 +48,7 @@ pub(super) async fn apply(
 /// Without what is as by default. Applied, it changes nothing.
 #[utoipa::path(get, path = "/export", tag = "config", operation_id = "export",
     responses((status = 200, body = Configuration)))]
-pub(super) async fn export(State(app): State<App>) -> Result<Json<Value>> {
+pub(super) async fn export(Scoped(app): Scoped) -> Result<Json<Value>> {
     Ok(Json(plans::export(&app).await?))
 }
 

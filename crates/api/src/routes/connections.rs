@@ -1,20 +1,18 @@
 //! The servers that pipelines read from and write to.
 
-use axum::extract::State;
 use axum::{Extension, Json};
 use vitrina_store::Actor;
 
 use super::documentation::{NoConnection, NoRunnerAnswers, NotASource, SourceAway, Unanswered};
-use crate::app::App;
 use crate::error::Result;
-use crate::extract::ConnectionPath;
+use crate::extract::{ConnectionPath, Scoped};
 use crate::models::{Connection, ConnectionTest, Page, SourceSchema};
 use crate::services::connections;
 
 /// Connections, without their secrets
 #[utoipa::path(get, path = "/connections", tag = "connections", operation_id = "list_connections",
     responses((status = 200, body = Page<Connection>)))]
-pub(super) async fn list(State(app): State<App>) -> Result<Json<Page<Connection>>> {
+pub(super) async fn list(Scoped(app): Scoped) -> Result<Json<Page<Connection>>> {
     Ok(Json(Page::whole(connections::list(&app).await?)))
 }
 
@@ -25,7 +23,7 @@ pub(super) async fn list(State(app): State<App>) -> Result<Json<Page<Connection>
     params(("c" = String, Path, description = "its name")),
     responses((status = 200, body = ConnectionTest), NoConnection, Unanswered, NoRunnerAnswers))]
 pub(super) async fn test(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     ConnectionPath(name): ConnectionPath,
 ) -> Result<Json<ConnectionTest>> {
@@ -39,7 +37,7 @@ pub(super) async fn test(
     params(("c" = String, Path, description = "its name")),
     responses((status = 200, body = SourceSchema), NoConnection, NotASource, SourceAway))]
 pub(super) async fn schema(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     ConnectionPath(name): ConnectionPath,
 ) -> Result<Json<SourceSchema>> {
     Ok(Json(connections::schema(&app, &name).await?.into()))

@@ -59,7 +59,8 @@ pub(super) fn takes_query(paths: &mut Paths) -> bool {
 
 fn describe(operation: &mut Operation, needed: Needed) {
     let rows = if needed.rows { " Needs the right to see rows." } else { "" };
-    let needs = format!("Needs the role {}.{rows}", needed.role.as_str());
+    let scope = if needed.everything { " Needs a token for all pipelines." } else { "" };
+    let needs = format!("Needs the role {}.{rows}{scope}", needed.role.as_str());
     let said = operation.description.take().map(|text| format!("{text}\n\n{needs}"));
     operation.description = said.or(Some(needs));
     operation.security = Some(vec![SecurityRequirement::new::<_, [&str; 0], &str>("token", [])]);
@@ -95,7 +96,7 @@ problems! {
     BadBody = "400" "`request.json`, `request.body`",
     BadRun = "400" "`request.json`, `request.body`, `request.header`",
     Unauthorized = "401" "`access.unauthorized`",
-    Forbidden = "403" "`access.forbidden`, `access.rows`, `access.host`, `access.origin`",
+    Forbidden = "403" "`access.forbidden`, `access.rows`, `access.scope`, `access.host`, `access.origin`",
     NoPipeline = "404" "`pipeline.not_found`",
     NoRun = "404" "`run.not_found`",
     NoReconcile = "404" "`reconcile.not_found`",
@@ -124,7 +125,7 @@ problems! {
     InvalidTarget = "422" "`target.invalid`, `request.invalid`",
     TooMany = "429" "`rate.limited`, `access.slowed`",
     Unanswered = "502" "`runner.unanswered`",
-    NoRunnerAnswers = "503" "`runner.none`, `meta_store.unavailable`",
+    NoRunnerAnswers = "503" "`runner.none`, `runner.waits`, `meta_store.unavailable`",
     CannotChangeState = "409" "`pipeline.active`",
     InvalidState = "422" "`request.invalid`, `state.no_such_version`",
     StateMoved = "412" "`state.version_moved`",

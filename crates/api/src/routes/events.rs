@@ -4,11 +4,11 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event as Message, KeepAlive, Sse};
 use futures_util::stream::{self, Stream, StreamExt};
 use tokio::sync::broadcast::error::RecvError;
+use vitrina_core::PipelineId;
 use vitrina_store::TokenInfo;
 
 use super::documentation::{InvalidRequest, Listeners};
@@ -16,6 +16,7 @@ use crate::access::Presented;
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::events::{Event, Joined};
+use crate::extract::Scoped;
 use crate::query::{Params, Topics};
 
 const LENGTH: Duration = Duration::from_secs(300);
@@ -29,7 +30,7 @@ const LENGTH: Duration = Duration::from_secs(300);
     params(Topics, ("last-event-id" = Option<String>, Header, description = "the id of the last event that was heard")),
     responses((status = 200, description = "until either side ends it", content_type = "text/event-stream"), InvalidRequest, Listeners))]
 pub(super) async fn listen(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(caller): Extension<TokenInfo>,
     Extension(token): Extension<Presented>,
     Params(topics): Params<Topics>,
@@ -50,18 +51,30 @@ pub(super) async fn listen(
             }
         }
     };
-    let messages = messages(joined).filter_map(move |message| {
-        let wanted = message.topic.is_none_or(|topic| topics.contains(&topic));
-        async move { wanted.then_some(Ok(message.sse)) }
+    let messages = messages(joined).filter_map(move |told| {
+        let app = app.clone();
+        let wanted = told.event.as_ref().is_none_or(|(topic, _)| topics.contains(topic));
+        async move { if wanted { seen(&app, told).await.map(Ok) } else { None } }
     });
     let stream = messages.take_until(over).inspect(move |_| _ = &place);
     Ok(Sse::new(stream).keep_alive(KeepAlive::default()))
 }
 
 struct Told {
-    /// None where it concerns every listener.
-    topic: Option<&'static str>,
+    /// What it is about; None where it concerns every listener.
+    event: Option<(&'static str, PipelineId)>,
     sse: Message,
+}
+
+/// Asked for each event when it is passed on: a pipeline that has left the scope is heard of no more, nor what it did before.
+/// Where nobody can say, the listener is told to look again.
+async fn seen(app: &App, told: Told) -> Option<Message> {
+    let Some((_, pipeline)) = told.event else { return Some(told.sse) };
+    match app.lookups.sees(app.store.scope(), pipeline).await {
+        Ok(true) => Some(told.sse),
+        Ok(false) => None,
+        Err(_) => Some(reset().sse),
+    }
 }
 
 fn messages(joined: Joined) -> impl Stream<Item = Told> {
@@ -81,9 +94,9 @@ fn messages(joined: Joined) -> impl Stream<Item = Told> {
 
 fn told(event: &Event) -> Told {
     let sse = Message::default().event(event.topic).id(&event.id).data(event.data.to_string());
-    Told { topic: Some(event.topic), sse }
+    Told { event: Some((event.topic, event.pipeline)), sse }
 }
 
 fn reset() -> Told {
-    Told { topic: None, sse: Message::default().event("reset").data("{}") }
+    Told { event: None, sse: Message::default().event("reset").data("{}") }
 }

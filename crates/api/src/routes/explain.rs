@@ -1,12 +1,10 @@
 //! What the planner of a source expects of a query.
 
 use axum::Json;
-use axum::extract::State;
 
 use super::documentation::{BadBody, InvalidSql, NoPipeline, NotJson, SourceAway, TooLarge};
-use crate::app::App;
 use crate::error::Result;
-use crate::extract::{Body, PipelinePath};
+use crate::extract::{Body, PipelinePath, Scoped};
 use crate::models::{Explanation, PreviewQuestion};
 use crate::services::explain;
 
@@ -18,7 +16,7 @@ use crate::services::explain;
     params(("p" = String, Path, description = "id or name")),
     responses((status = 200, body = Explanation), NoPipeline, InvalidSql, SourceAway))]
 pub(super) async fn of_saved(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     PipelinePath(reference): PipelinePath,
 ) -> Result<Json<Explanation>> {
     Ok(Json(explain::of_saved(&app, &reference).await?))
@@ -29,7 +27,7 @@ pub(super) async fn of_saved(
     request_body = PreviewQuestion,
     responses((status = 200, body = Explanation), BadBody, TooLarge, NotJson, InvalidSql, SourceAway))]
 pub(super) async fn of_unsaved(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Body(PreviewQuestion { pipeline }): Body<PreviewQuestion>,
 ) -> Result<Json<Explanation>> {
     Ok(Json(explain::of_unsaved(&app, pipeline).await?))

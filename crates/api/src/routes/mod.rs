@@ -1,4 +1,5 @@
-//! The list of calls: each line is a call, the role it needs, and whether it needs the right to see rows. HTTP only; rules live in `services`.
+//! The list of calls: each line is a call, the role it needs, and whether it needs the right to see rows or a token for all
+//! pipelines. HTTP only; rules live in `services`.
 //!
 //! All of it is served under `/api/v1` and, by the same handlers, under the plain paths.
 
@@ -40,11 +41,16 @@ use crate::{access, envelope, query};
 use documentation::{Document, describe_access, takes_query};
 
 const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// Of calls whose body is all that is configured: hundreds of queries.
+const MAX_CONFIGURATION_BYTES: usize = 16 * 1024 * 1024;
 
 #[rustfmt::skip] // A table.
 fn calls(app: &App) -> OpenApiRouter<App> {
     let needs = |role, call| needed(app, Needed::role(role), call);
-    let shows_rows = |role, call| needed(app, Needed { role, rows: true }, call);
+    let shows_rows = |role, call| needed(app, Needed { rows: true, ..Needed::role(role) }, call);
+    let looks = |role, call| needed(app, Needed { looks: true, ..Needed::role(role) }, call);
+    let previews = |role, call| needed(app, Needed { rows: true, looks: true, ..Needed::role(role) }, call);
+    let for_all = |role, call| needed(app, Needed { everything: true, ..Needed::role(role) }, call);
     OpenApiRouter::new()
         .routes(needs(Viewer,   routes!(pipelines::list)))       // GET    /pipelines?status=&q=&tag=&target=&sort=&limit=&cursor=
         .routes(needs(Admin,    routes!(pipelines::create)))     // POST   /pipelines
@@ -53,12 +59,12 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Admin,    routes!(pipelines::delete)))     // DELETE /pipelines/{p}
         .routes(needs(Admin,    routes!(pipelines::update_config)))  // POST /pipelines/{p}/update-config
         .routes(needs(Operator, routes!(pipelines::reload)))     // POST   /pipelines/{p}/reload-config
-        .routes(needs(Operator, routes!(pipelines::validate_saved))) // POST /pipelines/{p}/validate
-        .routes(needs(Operator, routes!(pipelines::validate)))   // POST   /validate
-        .routes(shows_rows(Operator, routes!(preview::of_saved)))  // POST   /pipelines/{p}/preview?limit=
-        .routes(shows_rows(Operator, routes!(preview::of_unsaved))) // POST   /preview?limit=
-        .routes(needs(Operator, routes!(explain::of_saved)))     // POST   /pipelines/{p}/explain
-        .routes(needs(Operator, routes!(explain::of_unsaved)))   // POST   /explain
+        .routes(looks(Operator, routes!(pipelines::validate_saved))) // POST /pipelines/{p}/validate
+        .routes(looks(Operator, routes!(pipelines::validate)))   // POST   /validate
+        .routes(previews(Operator, routes!(preview::of_saved)))  // POST   /pipelines/{p}/preview?limit=
+        .routes(previews(Operator, routes!(preview::of_unsaved))) // POST   /preview?limit=
+        .routes(looks(Operator, routes!(explain::of_saved)))     // POST   /pipelines/{p}/explain
+        .routes(looks(Operator, routes!(explain::of_unsaved)))   // POST   /explain
         .routes(shows_rows(Operator, routes!(rows::find)))       // GET    /pipelines/{p}/row?key=
         .routes(needs(Operator, routes!(requests::enable)))      // POST   /pipelines/{p}/enable
         .routes(needs(Operator, routes!(requests::disable)))     // POST   /pipelines/{p}/disable
@@ -95,13 +101,13 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(needs(Admin,    routes!(targets::put)))          // PUT    /targets/{t}
         .routes(needs(Admin,    routes!(targets::delete)))       // DELETE /targets/{t}
         .routes(needs(Viewer,   routes!(connections::list)))     // GET    /connections
-        .routes(needs(Operator, routes!(connections::test)))     // POST   /connections/{c}/test
+        .routes(looks(Operator, routes!(connections::test)))     // POST   /connections/{c}/test
         .routes(needs(Operator, routes!(connections::schema)))   // GET    /connections/{c}/schema
         .routes(needs(Viewer,   routes!(system::runners)))       // GET    /runners
         .routes(needs(Viewer,   routes!(system::python_tasks)))  // GET    /python-tasks
-        .routes(needs(Operator, routes!(system::drain)))         // POST   /runners/{name}/drain
-        .routes(needs(Operator, routes!(config::plan)))          // POST   /plan
-        .routes(needs(Admin,    routes!(config::apply)))         // POST   /apply
+        .routes(for_all(Operator, routes!(system::drain)))       // POST   /runners/{name}/drain
+        .routes(looks(Operator, large(routes!(config::plan))))   // POST   /plan
+        .routes(needs(Admin,    large(routes!(config::apply))))  // POST   /apply
         .routes(needs(Viewer,   routes!(config::export)))        // GET    /export
         .routes(needs(Viewer,   routes!(config::json_schema)))   // GET    /config.schema.json
         .routes(needs(Admin,    routes!(system::audit)))         // GET    /audit?limit=&cursor=
@@ -112,6 +118,10 @@ fn calls(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(system::live))                           // GET    /health/live
         .routes(routes!(system::ready))                          // GET    /health/ready
         .routes(routes!(system::version))                        // GET    /version
+}
+
+fn large((schemas, paths, handler): UtoipaMethodRouter<App>) -> UtoipaMethodRouter<App> {
+    (schemas, paths, handler.layer(DefaultBodyLimit::max(MAX_CONFIGURATION_BYTES)))
 }
 
 fn needed(app: &App, needed: Needed, call: UtoipaMethodRouter<App>) -> UtoipaMethodRouter<App> {

@@ -1,6 +1,5 @@
 //! Pipelines: listed, created, shown, deleted, and how they stand.
 
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -12,9 +11,8 @@ use super::documentation::{
 use serde_json::{Map, Value};
 use vitrina_store::{Actor, PipelineRecord};
 
-use crate::app::App;
 use crate::error::Result;
-use crate::extract::{Body, IfMatch, OptionalBody, PipelinePath};
+use crate::extract::{Body, IfMatch, OptionalBody, PipelinePath, Scoped};
 use crate::models::{
     Page, PipelineConfig, PipelineConfigPatch, PipelineDetail, PipelineStatus, PipelineSummary, Question,
     Reloaded, SavedPipeline, Verdict,
@@ -28,10 +26,10 @@ use crate::services::{pipelines, runs};
     params(PipelineSlice),
     responses((status = 200, body = Page<PipelineSummary>), InvalidRequest))]
 pub(super) async fn list(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Params(slice): Params<PipelineSlice>,
 ) -> Result<impl IntoResponse> {
-    let page = app.lookups.pipelines(slice.choice()?).await?;
+    let page = app.lookups.pipelines(app.store.scope(), slice.choice()?).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], page))
 }
 
@@ -49,7 +47,7 @@ pub(super) async fn list(
             ("location", description = "the pipeline"), ("etag", description = "its version"))),
         BadBody, NameTaken, TooLarge, NotJson, InvalidPipeline))]
 pub(super) async fn create(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     Params(DryRun { dry_run }): Params<DryRun>,
     Body(config): Body<PipelineConfig>,
@@ -68,7 +66,7 @@ pub(super) async fn create(
 #[utoipa::path(get, path = "/pipelines/{p}", tag = "pipelines", operation_id = "get_pipeline",
     params(("p" = String, Path, description = "id or name")),
     responses((status = 200, body = PipelineDetail, headers(("etag", description = "its version"))), NoPipeline))]
-pub(super) async fn show(State(app): State<App>, PipelinePath(reference): PipelinePath) -> Result<Response> {
+pub(super) async fn show(Scoped(app): Scoped, PipelinePath(reference): PipelinePath) -> Result<Response> {
     let record = pipelines::find(&app, &reference).await?;
     Ok(shown(record))
 }
@@ -94,7 +92,7 @@ fn saved(Saved { record, warnings }: Saved) -> Response {
     responses((status = 200, body = SavedPipeline, headers(("etag", description = "its version"))),
               BadState, NoPipeline, CannotEdit, ConfigMoved, TooLarge, NotJson, InvalidPipeline))]
 pub(super) async fn edit(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     version: IfMatch,
@@ -113,7 +111,7 @@ pub(super) async fn edit(
     responses((status = 200, body = SavedPipeline, headers(("etag", description = "its version"))),
               BadState, NoPipeline, CannotEdit, ConfigMoved, TooLarge, NotJson, InvalidPipeline))]
 pub(super) async fn update_config(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     version: IfMatch,
@@ -130,7 +128,7 @@ pub(super) async fn update_config(
     params(("p" = String, Path, description = "id or name")),
     responses((status = 200, body = Reloaded), NoPipeline, InvalidPipeline))]
 pub(super) async fn reload(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
 ) -> Result<Json<Reloaded>> {
@@ -144,7 +142,7 @@ pub(super) async fn reload(
            ("if-match" = Option<String>, Header, description = "the etag of the version that is known")),
     responses((status = 204), BadHeader, NoPipeline, StillActive, ConfigMoved))]
 pub(super) async fn delete(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     version: IfMatch,
@@ -162,7 +160,7 @@ pub(super) async fn delete(
     request_body = Option<PipelineConfigPatch>,
     responses((status = 200, body = Verdict), BadBody, NoPipeline, TooLarge, NotJson, InvalidRequest))]
 pub(super) async fn validate_saved(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     OptionalBody(patch): OptionalBody<Map<String, Value>>,
@@ -175,7 +173,7 @@ pub(super) async fn validate_saved(
     request_body = Question,
     responses((status = 200, body = Verdict), BadBody, TooLarge, NotJson, InvalidRequest))]
 pub(super) async fn validate(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     Body(Question { pipeline, target }): Body<Question>,
 ) -> Result<Json<Verdict>> {
@@ -192,7 +190,7 @@ pub(super) async fn validate(
     responses((status = 200, body = PipelineStatus, headers(("etag"))),
               (status = 304, description = "still as If-None-Match says"), NoPipeline, InvalidRequest))]
 pub(super) async fn status(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     PipelinePath(reference): PipelinePath,
     Params(wait): Params<Wait>,
     headers: HeaderMap,

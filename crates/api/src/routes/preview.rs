@@ -1,12 +1,10 @@
 //! Sample rows of a query.
 
 use axum::Json;
-use axum::extract::State;
 
 use super::documentation::{BadBody, InvalidSql, NoPipeline, NotJson, SourceAway, TooLarge};
-use crate::app::App;
 use crate::error::Result;
-use crate::extract::{Body, PipelinePath};
+use crate::extract::{Body, PipelinePath, Scoped};
 use crate::models::{Preview, PreviewQuestion};
 use crate::query::{Params, Sampled};
 use crate::services::preview;
@@ -18,7 +16,7 @@ use crate::services::preview;
     params(("p" = String, Path, description = "id or name"), Sampled),
     responses((status = 200, body = Preview), NoPipeline, InvalidSql, SourceAway))]
 pub(super) async fn of_saved(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     PipelinePath(reference): PipelinePath,
     Params(sampled): Params<Sampled>,
 ) -> Result<Json<Preview>> {
@@ -31,7 +29,7 @@ pub(super) async fn of_saved(
     request_body = PreviewQuestion,
     responses((status = 200, body = Preview), BadBody, TooLarge, NotJson, InvalidSql, SourceAway))]
 pub(super) async fn of_unsaved(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Params(sampled): Params<Sampled>,
     Body(PreviewQuestion { pipeline }): Body<PreviewQuestion>,
 ) -> Result<Json<Preview>> {

@@ -1,6 +1,5 @@
 //! Is the target equal to its source? Asked, followed, told by rows, and repaired.
 
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -11,7 +10,7 @@ use super::documentation::{
 };
 use crate::app::App;
 use crate::error::Result;
-use crate::extract::{OptionalBody, PipelinePath, ReconcilePath};
+use crate::extract::{OptionalBody, PipelinePath, ReconcilePath, Scoped};
 use crate::models::{Difference, Page, Reconcile, ReconcileOrder, Repair, RepairAccepted, Standing};
 use crate::query::{DifferenceSlice, DownloadFormat, DryRun, Params, ReconcileSlice, Wait};
 use crate::services::{download, reconciles};
@@ -26,7 +25,7 @@ use crate::services::{download, reconciles};
     responses((status = 202, body = Reconcile, headers(("location", description = "the reconcile"))),
               BadBody, NoPipeline, TooLarge, NotJson, InvalidRequest))]
 pub(super) async fn request(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     OptionalBody(order): OptionalBody<ReconcileOrder>,
@@ -44,7 +43,7 @@ pub(super) async fn request(
     params(("p" = String, Path, description = "id or name")),
     responses((status = 200, body = Standing), NoPipeline))]
 pub(super) async fn standing(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     PipelinePath(reference): PipelinePath,
 ) -> Result<Json<Standing>> {
     Ok(Json(reconciles::standing(&app, &reference).await?))
@@ -55,7 +54,7 @@ pub(super) async fn standing(
     params(("p" = String, Path, description = "id or name"), ReconcileSlice),
     responses((status = 200, body = Page<Reconcile>), NoPipeline, InvalidRequest))]
 pub(super) async fn of_pipeline(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     PipelinePath(reference): PipelinePath,
     Params(slice): Params<ReconcileSlice>,
 ) -> Result<Json<Page<Reconcile>>> {
@@ -67,7 +66,7 @@ pub(super) async fn of_pipeline(
     params(ReconcileSlice),
     responses((status = 200, body = Page<Reconcile>), InvalidRequest))]
 pub(super) async fn list(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Params(slice): Params<ReconcileSlice>,
 ) -> Result<Json<Page<Reconcile>>> {
     page(&app, None, &slice).await
@@ -89,7 +88,7 @@ async fn page(
     params(("id" = Uuid, Path), Wait),
     responses((status = 200, body = Reconcile), NoReconcile, InvalidRequest))]
 pub(super) async fn show(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     ReconcilePath(id): ReconcilePath,
     Params(wait): Params<Wait>,
 ) -> Result<Json<Reconcile>> {
@@ -103,7 +102,7 @@ pub(super) async fn show(
     params(("id" = Uuid, Path)),
     responses((status = 202, body = Reconcile), NoReconcile, CannotCancelReconcile))]
 pub(super) async fn cancel(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     ReconcilePath(id): ReconcilePath,
 ) -> Result<(StatusCode, Json<Reconcile>)> {
@@ -120,7 +119,7 @@ pub(super) async fn cancel(
     responses((status = 200, content((Page<Difference> = "application/json"), (String = "application/x-ndjson"), (String = "text/csv"))),
               NoReconcile, InvalidRequest))]
 pub(super) async fn differences(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     ReconcilePath(id): ReconcilePath,
     headers: HeaderMap,
     Params(slice): Params<DifferenceSlice>,
@@ -152,7 +151,7 @@ fn as_file(id: uuid::Uuid, format: DownloadFormat) -> [(header::HeaderName, Stri
               (status = 202, body = RepairAccepted, headers(("location", description = "the run"))),
               NoReconcile, CannotRepair, InvalidRequest))]
 pub(super) async fn repair(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     ReconcilePath(id): ReconcilePath,
     Params(DryRun { dry_run }): Params<DryRun>,

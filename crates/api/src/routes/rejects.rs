@@ -1,6 +1,5 @@
 //! Rows that were refused, and what a person does about them.
 
-use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -8,9 +7,8 @@ use axum::{Extension, Json};
 use super::documentation::{BadBody, CannotRetry, InvalidRequest, NoPipeline, NotJson, TooLarge};
 use vitrina_store::Actor;
 
-use crate::app::App;
 use crate::error::Result;
-use crate::extract::{OptionalBody, PipelinePath};
+use crate::extract::{OptionalBody, PipelinePath, Scoped};
 use crate::models::{Reject, RejectOrder, Rejects, RejectsChanged, RetryAccepted};
 use crate::query::{Params, RejectSlice, cursor_text};
 use crate::services::rejects;
@@ -23,7 +21,7 @@ use crate::sight::SeesRows;
     params(("p" = String, Path, description = "id or name"), RejectSlice),
     responses((status = 200, body = Rejects), NoPipeline, InvalidRequest))]
 pub(super) async fn list(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(sees_rows): Extension<SeesRows>,
     PipelinePath(reference): PipelinePath,
     Params(slice): Params<RejectSlice>,
@@ -46,7 +44,7 @@ pub(super) async fn list(
     request_body = Option<RejectOrder>,
     responses((status = 200, body = RejectsChanged), BadBody, NoPipeline, TooLarge, NotJson, InvalidRequest))]
 pub(super) async fn acknowledge(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     OptionalBody(order): OptionalBody<RejectOrder>,
@@ -63,7 +61,7 @@ pub(super) async fn acknowledge(
     request_body = Option<RejectOrder>,
     responses((status = 200, body = RejectsChanged), BadBody, NoPipeline, TooLarge, NotJson, InvalidRequest))]
 pub(super) async fn discard(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     OptionalBody(order): OptionalBody<RejectOrder>,
@@ -82,7 +80,7 @@ pub(super) async fn discard(
     responses((status = 202, body = RetryAccepted, headers(("location", description = "the run"))),
               BadBody, NoPipeline, CannotRetry, TooLarge, NotJson, InvalidRequest))]
 pub(super) async fn retry(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     OptionalBody(order): OptionalBody<RejectOrder>,

@@ -1,6 +1,5 @@
 //! What a person or an orchestrator asks of a pipeline. A runner acts on it.
 
-use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -12,9 +11,8 @@ use super::documentation::{
 };
 use vitrina_store::{Actor, PipelineListing, PipelineRecord};
 
-use crate::app::App;
 use crate::error::Result;
-use crate::extract::{CallersTrace, IdempotencyKey, OptionalBody, PipelinePath};
+use crate::extract::{CallersTrace, IdempotencyKey, OptionalBody, PipelinePath, Scoped};
 use crate::models::{PipelineStatus, Reason, RunAccepted, RunOrder};
 use crate::services::requests::{self, Beside};
 
@@ -23,7 +21,7 @@ use crate::services::requests::{self, Beside};
     params(("p" = String, Path, description = "id or name")),
     responses((status = 200, body = PipelineStatus), NoPipeline))]
 pub(super) async fn enable(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
 ) -> Result<Json<PipelineStatus>> {
@@ -38,7 +36,7 @@ pub(super) async fn enable(
     params(("p" = String, Path, description = "id or name")),
     responses((status = 200, body = PipelineStatus), NoPipeline))]
 pub(super) async fn disable(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
 ) -> Result<Json<PipelineStatus>> {
@@ -59,7 +57,7 @@ pub(super) async fn disable(
     responses((status = 202, body = RunAccepted, headers(("location", description = "the run"))),
               BadRun, NoPipeline, CannotRun, TooLarge, NotJson, InvalidRun))]
 pub(super) async fn run(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     IdempotencyKey(idempotency_key): IdempotencyKey,
@@ -80,7 +78,7 @@ pub(super) async fn run(
               (status = 202, body = PipelineStatus),
               BadBody, NoPipeline, CannotPause, TooLarge, NotJson, InvalidRequest))]
 pub(super) async fn pause(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     OptionalBody(Reason { reason }): OptionalBody<Reason>,
@@ -98,7 +96,7 @@ pub(super) async fn pause(
     responses((status = 202, body = PipelineStatus),
               BadBody, NoPipeline, CannotCancel, TooLarge, NotJson, InvalidRequest))]
 pub(super) async fn cancel(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     OptionalBody(Reason { reason }): OptionalBody<Reason>,

@@ -1,13 +1,11 @@
 //! Where did this row go?
 
-use axum::extract::State;
 use axum::{Extension, Json};
 use vitrina_store::Actor;
 
 use super::documentation::{InvalidRequest, NoPipeline};
-use crate::app::App;
 use crate::error::Result;
-use crate::extract::PipelinePath;
+use crate::extract::{PipelinePath, Scoped};
 use crate::models::Row;
 use crate::query::{Params, RowKey};
 use crate::services::rows;
@@ -20,7 +18,7 @@ use crate::services::rows;
     params(("p" = String, Path, description = "id or name"), RowKey),
     responses((status = 200, body = Row), NoPipeline, InvalidRequest))]
 pub(super) async fn find(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     Params(key): Params<RowKey>,

@@ -1,13 +1,12 @@
 //! Runs, for people and pollers.
 
 use axum::Json;
-use axum::extract::State;
 use vitrina_store::PipelineRef;
 
 use super::documentation::{InvalidRequest, NoPipeline, NoRun};
 use crate::app::App;
 use crate::error::Result;
-use crate::extract::{PipelinePath, RunPath};
+use crate::extract::{PipelinePath, RunPath, Scoped};
 use crate::models::{Batch, LogLine, Page, Run, RunDetail, RunMetrics};
 use crate::query::{Followed, NumberedSlice, Params, RunSlice, Wait, Window, run_cursor};
 use crate::services::runs;
@@ -17,7 +16,7 @@ use crate::services::runs;
     params(("p" = String, Path, description = "id or name"), RunSlice),
     responses((status = 200, body = Page<Run>), NoPipeline, InvalidRequest))]
 pub(super) async fn of_pipeline(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     PipelinePath(reference): PipelinePath,
     Params(slice): Params<RunSlice>,
 ) -> Result<Json<Page<Run>>> {
@@ -28,7 +27,7 @@ pub(super) async fn of_pipeline(
 #[utoipa::path(get, path = "/runs", tag = "runs", operation_id = "list_runs",
     params(RunSlice),
     responses((status = 200, body = Page<Run>), InvalidRequest))]
-pub(super) async fn list(State(app): State<App>, Params(slice): Params<RunSlice>) -> Result<Json<Page<Run>>> {
+pub(super) async fn list(Scoped(app): Scoped, Params(slice): Params<RunSlice>) -> Result<Json<Page<Run>>> {
     page(&app, None, &slice).await
 }
 
@@ -42,7 +41,7 @@ async fn page(app: &App, pipeline: Option<&PipelineRef>, slice: &RunSlice) -> Re
     params(("id" = Uuid, Path), NumberedSlice),
     responses((status = 200, body = Page<Batch>), NoRun, InvalidRequest))]
 pub(super) async fn batches(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     RunPath(id): RunPath,
     Params(slice): Params<NumberedSlice>,
 ) -> Result<Json<Page<Batch>>> {
@@ -58,7 +57,7 @@ pub(super) async fn batches(
     params(("id" = Uuid, Path), Followed),
     responses((status = 200, body = Page<LogLine>), NoRun, InvalidRequest))]
 pub(super) async fn logs(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     RunPath(id): RunPath,
     Params(followed): Params<Followed>,
 ) -> Result<Json<Page<LogLine>>> {
@@ -72,7 +71,7 @@ pub(super) async fn logs(
     params(("p" = String, Path, description = "id or name"), Window),
     responses((status = 200, body = RunMetrics), NoPipeline, InvalidRequest))]
 pub(super) async fn metrics(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     PipelinePath(reference): PipelinePath,
     Params(window): Params<Window>,
 ) -> Result<Json<RunMetrics>> {
@@ -86,7 +85,7 @@ pub(super) async fn metrics(
     params(("id" = Uuid, Path), Wait),
     responses((status = 200, body = RunDetail), NoRun, InvalidRequest))]
 pub(super) async fn show(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     RunPath(id): RunPath,
     Params(wait): Params<Wait>,
 ) -> Result<Json<RunDetail>> {

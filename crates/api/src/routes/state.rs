@@ -1,6 +1,5 @@
 //! How far a pipeline has come: its checkpoint, what it has been, and what a person makes of it.
 
-use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -13,7 +12,7 @@ use super::documentation::{
 use super::pipelines::etag;
 use crate::app::App;
 use crate::error::{Error, Result};
-use crate::extract::{Body, IfMatch, PipelinePath};
+use crate::extract::{Body, IfMatch, PipelinePath, Scoped};
 use crate::models::{CheckpointVersion, Page, PipelineState, StateAnswer, StateEdit};
 use crate::query::{DryRun, Limit, Params};
 use crate::services::state::{self, Wish};
@@ -22,7 +21,7 @@ use crate::services::state::{self, Wish};
 #[utoipa::path(get, path = "/pipelines/{p}/state", tag = "pipelines", operation_id = "get_pipeline_state",
     params(("p" = String, Path, description = "id or name")),
     responses((status = 200, body = PipelineState, headers(("etag", description = "its version"))), NoPipeline))]
-pub(super) async fn show(State(app): State<App>, PipelinePath(reference): PipelinePath) -> Result<Response> {
+pub(super) async fn show(Scoped(app): Scoped, PipelinePath(reference): PipelinePath) -> Result<Response> {
     Ok(answer(state::show(&app, &reference).await?))
 }
 
@@ -31,7 +30,7 @@ pub(super) async fn show(State(app): State<App>, PipelinePath(reference): Pipeli
     params(("p" = String, Path, description = "id or name"), Limit),
     responses((status = 200, body = Page<CheckpointVersion>), NoPipeline, InvalidRequest))]
 pub(super) async fn history(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     PipelinePath(reference): PipelinePath,
     Params(limit): Params<Limit>,
 ) -> Result<Json<Page<CheckpointVersion>>> {
@@ -49,7 +48,7 @@ pub(super) async fn history(
     responses((status = 200, body = StateAnswer, headers(("etag", description = "its version, when it has changed"))),
               BadState, NoPipeline, CannotChangeState, StateMoved, TooLarge, NotJson, InvalidState, NoIfMatch))]
 pub(super) async fn edit(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     Params(DryRun { dry_run }): Params<DryRun>,
@@ -68,7 +67,7 @@ pub(super) async fn edit(
     responses((status = 200, body = StateAnswer, headers(("etag", description = "its version, when it has changed"))),
               BadState, NoPipeline, CannotChangeState, StateMoved, InvalidRequest, NoIfMatch))]
 pub(super) async fn reset(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     PipelinePath(reference): PipelinePath,
     Params(DryRun { dry_run }): Params<DryRun>,

@@ -10,7 +10,7 @@ use vitrina_store::{Actor, TokenInfo};
 
 use crate::app::App;
 use crate::error::Result;
-use crate::extract::RunnerPath;
+use crate::extract::{RunnerPath, Scoped};
 use crate::models::{AuditEntry, Caller, Health, Live, Page, PythonTask, Runner, Version};
 use crate::query::{NumberedSlice, Params};
 use crate::services::system;
@@ -23,14 +23,14 @@ pub(super) async fn welcome() -> Html<&'static str> {
 /// The runners and what they can run
 #[utoipa::path(get, path = "/runners", tag = "system", operation_id = "list_runners",
     responses((status = 200, body = Page<Runner>)))]
-pub(super) async fn runners(State(app): State<App>) -> Result<Json<Page<Runner>>> {
+pub(super) async fn runners(Scoped(app): Scoped) -> Result<Json<Page<Runner>>> {
     Ok(Json(Page::whole(system::runners(&app).await?)))
 }
 
 /// The Python functions that runners have registered
 #[utoipa::path(get, path = "/python-tasks", tag = "system", operation_id = "list_python_tasks",
     responses((status = 200, body = Page<PythonTask>)))]
-pub(super) async fn python_tasks(State(app): State<App>) -> Result<Json<Page<PythonTask>>> {
+pub(super) async fn python_tasks(Scoped(app): Scoped) -> Result<Json<Page<PythonTask>>> {
     Ok(Json(Page::whole(system::python_tasks(&app).await?)))
 }
 
@@ -42,7 +42,7 @@ pub(super) async fn python_tasks(State(app): State<App>) -> Result<Json<Page<Pyt
     params(("name" = String, Path, description = "its name")),
     responses((status = 202, body = Runner), NoRunner, RunnerGone))]
 pub(super) async fn drain(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     RunnerPath(name): RunnerPath,
 ) -> Result<(StatusCode, Json<Runner>)> {
@@ -55,7 +55,7 @@ pub(super) async fn drain(
     params(NumberedSlice),
     responses((status = 200, body = Page<AuditEntry>), InvalidRequest))]
 pub(super) async fn audit(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Params(slice): Params<NumberedSlice>,
 ) -> Result<Json<Page<AuditEntry>>> {
     let (records, next) = system::audit(&app, slice.after()?, slice.rows()?).await?;

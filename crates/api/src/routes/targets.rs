@@ -1,6 +1,5 @@
 //! Targets that somebody has described.
 
-use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -11,9 +10,8 @@ use super::documentation::{
     TargetMoved, TargetOwned, TargetUnusable, TargetUsed, TooLarge, Unanswered,
 };
 use super::pipelines::etag;
-use crate::app::App;
 use crate::error::Result;
-use crate::extract::{Body, IfMatch, TargetPath};
+use crate::extract::{Body, IfMatch, Scoped, TargetPath};
 use crate::models::{Page, TargetConfig, TargetDetail, TargetStanding};
 use crate::query::{Params, Writer};
 use crate::services::targets;
@@ -21,7 +19,7 @@ use crate::services::targets;
 /// Targets by name
 #[utoipa::path(get, path = "/targets", tag = "targets", operation_id = "list_targets",
     responses((status = 200, body = Page<TargetDetail>)))]
-pub(super) async fn list(State(app): State<App>) -> Result<Json<Page<TargetDetail>>> {
+pub(super) async fn list(Scoped(app): Scoped) -> Result<Json<Page<TargetDetail>>> {
     Ok(Json(Page::whole(targets::list(&app).await?)))
 }
 
@@ -29,7 +27,7 @@ pub(super) async fn list(State(app): State<App>) -> Result<Json<Page<TargetDetai
 #[utoipa::path(get, path = "/targets/{t}", tag = "targets", operation_id = "get_target",
     params(("t" = String, Path, description = "its name, such as analytics.film_dim")),
     responses((status = 200, body = TargetDetail, headers(("etag", description = "its version"))), NoTarget))]
-pub(super) async fn show(State(app): State<App>, TargetPath(name): TargetPath) -> Result<Response> {
+pub(super) async fn show(Scoped(app): Scoped, TargetPath(name): TargetPath) -> Result<Response> {
     Ok(shown(StatusCode::OK, targets::find(&app, &name).await?))
 }
 
@@ -41,7 +39,7 @@ pub(super) async fn show(State(app): State<App>, TargetPath(name): TargetPath) -
     params(("t" = String, Path, description = "its name, such as analytics.film_dim"), Writer),
     responses((status = 200, body = TargetStanding), NoTarget, TargetUnusable, InvalidRequest, Unanswered, NoRunnerAnswers))]
 pub(super) async fn standing(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     TargetPath(name): TargetPath,
     Params(Writer { pipeline }): Params<Writer>,
@@ -58,7 +56,7 @@ pub(super) async fn standing(
               (status = 201, description = "it is new", body = TargetDetail, headers(("etag", description = "its version"))),
               BadState, NoTarget, TargetOwned, TargetMoved, TooLarge, NotJson, InvalidTarget))]
 pub(super) async fn put(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     TargetPath(name): TargetPath,
     version: IfMatch,
@@ -74,7 +72,7 @@ pub(super) async fn put(
            ("if-match" = Option<String>, Header, description = "the etag of the version that is known")),
     responses((status = 204), BadHeader, NoTarget, TargetUsed, ConfigMoved))]
 pub(super) async fn delete(
-    State(app): State<App>,
+    Scoped(app): Scoped,
     Extension(actor): Extension<Actor>,
     TargetPath(name): TargetPath,
     version: IfMatch,

@@ -12,6 +12,7 @@ use axum::routing::get;
 
 use crate::app::App;
 use crate::error::Error;
+use crate::sight::AsBuilt;
 
 /// Scripts and styles of this server only, none of them inline.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; \
@@ -55,9 +56,11 @@ fn find(name: &str) -> Option<&'static File> {
 }
 
 impl File {
+    /// Byte for byte as it was built: a compressed file has anything in it.
     fn answer(&self, asked: &HeaderMap, caching: &'static str) -> Response {
         let gzip = self.gzip.filter(|_| takes_gzip(asked));
         let mut answer = gzip.unwrap_or(self.plain).into_response();
+        answer.extensions_mut().insert(AsBuilt);
         let headers = answer.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.kind()));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(caching));

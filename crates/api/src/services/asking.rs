@@ -40,7 +40,7 @@ impl App {
                 return answer(found);
             }
             if !watch.next().await {
-                return Err(Error::NoRunner(format!("has answered within {} s", PATIENCE.as_secs())));
+                return Err(unanswered(found, &request.connections));
             }
         }
     }
@@ -62,6 +62,18 @@ impl App {
             ),
         };
         if alive.any(can) { Ok(()) } else { Err(Error::NoRunner(lacks)) }
+    }
+}
+
+/// Nobody has taken it in time, or who has waits itself: for a lock at a target, or a slow source.
+fn unanswered(request: RequestRecord, connections: &[String]) -> Error {
+    let seconds = PATIENCE.as_secs();
+    match request.runner.filter(|_| request.status == "RUNNING") {
+        Some(runner) => Error::RunnerWaits(format!(
+            "runner {runner} has taken the question and waits for an answer of {} for {seconds} s now",
+            connections.join(" or ")
+        )),
+        None => Error::NoRunner(format!("has answered within {seconds} s")),
     }
 }
 

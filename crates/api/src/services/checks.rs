@@ -5,18 +5,19 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::json;
-use vitrina_core::{Mode, Pipeline, PipelineId, Target, TargetName, Violation};
+use vitrina_core::{Mode, Pipeline, PipelineId, Target, TargetName, TargetPart, Violation};
 use vitrina_guard::{DescribeError, DescribedColumn, Finding, Reading};
-use vitrina_store::{Actor, Error as StoreError, Untakeable};
+use vitrina_store::{Actor, Error as StoreError, OUTSIDE, PipelineRef, Scope, Store, Untakeable};
 
 use crate::SourceConnection;
 use crate::app::App;
-use crate::error::{Error, Result};
+use crate::error::{Error, RUNNER_WAITS, Result};
 use crate::models::{Check, PipelineConfig, Severity};
 use crate::problem::Fault;
 
 use super::asking::Question;
 use super::rules;
+use super::sessions::{NoSession, Sessions};
 
 /// A configuration that was looked at.
 #[derive(Debug)]
@@ -39,19 +40,25 @@ impl Examined {
 pub(super) async fn examine(app: &App, config: PipelineConfig, id: PipelineId) -> Result<Examined> {
     let order = config.task_order();
     let pipeline = config.into_pipeline(id, &app.rules);
-    let (pipeline, mut checks) = judge(app, pipeline, order).await?;
-    if checks.is_empty() {
-        checks.extend(ask_source(app, &pipeline).await);
-    }
-    Ok(Examined { pipeline, checks })
+    let sessions = Sessions::at([pipeline.source_connection.as_str()]);
+    looked_at(app, &sessions, pipeline, order).await
 }
 
-/// By the rules alone: its source is away, and is not asked again and again.
-pub(super) async fn examine_unasked(app: &App, config: PipelineConfig, id: PipelineId) -> Result<Examined> {
+/// One of several: they share sessions, and a source that is away is not asked for each of them.
+pub(super) async fn examine_with(
+    app: &App,
+    sessions: &Sessions,
+    config: PipelineConfig,
+    id: PipelineId,
+) -> Result<Examined> {
     let order = config.task_order();
-    let (pipeline, mut checks) = judge(app, config.into_pipeline(id, &app.rules), order).await?;
+    looked_at(app, sessions, config.into_pipeline(id, &app.rules), order).await
+}
+
+async fn looked_at(app: &App, sessions: &Sessions, pipeline: Pipeline, order: Vec<i32>) -> Result<Examined> {
+    let (pipeline, mut checks) = judge(app, pipeline, order).await?;
     if checks.is_empty() {
-        checks.push(undescribed("it does not answer"));
+        checks.extend(Box::pin(ask_source(app, sessions, &pipeline)).await);
     }
     Ok(Examined { pipeline, checks })
 }
@@ -74,8 +81,11 @@ pub(super) async fn examine_deeply(
     id: PipelineId,
 ) -> Result<Vec<Check>> {
     let Examined { pipeline, mut checks } = examine(app, config, id).await?;
+    checks.extend(outside(app, "", &pipeline));
+    checks.extend(taken_outside(app, &pipeline).await?);
     let owned = other_writers(app, &pipeline, target.as_ref()).await?;
-    if checks.iter().all(|check| check.severity == Severity::Ok) {
+    // What is in a target of others is not told to who cannot write to it.
+    if checks.iter().chain(&owned).all(|check| check.severity == Severity::Ok) {
         checks.extend(ask_runner(app, actor, &pipeline, target.clone()).await?);
     }
     checks.extend(owned);
@@ -85,6 +95,39 @@ pub(super) async fn examine_deeply(
         checks.extend(untakeable(app, &pipeline, target).await?);
     }
     Ok(checks)
+}
+
+/// That the caller could not save it, because it would not see it then.
+pub(super) fn outside(app: &App, place: &str, pipeline: &Pipeline) -> Option<Check> {
+    let error = app.store.scope().check(&pipeline.tags).err()?;
+    Some(Check::new(Severity::Error, SCOPE, &format!("{place}/tags"), &error.to_string()))
+}
+
+pub(super) const SCOPE: &str = "access.scope";
+
+/// That a pipeline which the caller does not see has its name: one that it sees may be the same, as files describe it.
+async fn taken_outside(app: &App, pipeline: &Pipeline) -> Result<Option<Check>> {
+    if app.store.scope().is_everything() {
+        return Ok(None);
+    }
+    let reference = PipelineRef::Name(pipeline.name.clone());
+    let is_seen = is_there(&app.store, &reference).await?;
+    let is_taken = !is_seen && is_there(&app.store.within(Scope::EVERYTHING), &reference).await?;
+    Ok(is_taken.then(|| name_taken("", &pipeline.name)))
+}
+
+async fn is_there(store: &Store, reference: &PipelineRef) -> Result<bool> {
+    match store.pipeline(reference).await {
+        Ok(_) => Ok(true),
+        Err(StoreError::NoSuchPipeline(_)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// One name is one pipeline, whoever sees it.
+pub(super) fn name_taken(place: &str, name: &str) -> Check {
+    let message = StoreError::NameTaken(name.to_owned()).to_string();
+    Check::new(Severity::Error, "pipeline.name_taken", &format!("{place}/name"), &message)
 }
 
 /// That no runner which is alive could execute it: its runs would wait. Its target is as it is saved, unless given.
@@ -120,6 +163,10 @@ async fn other_writers(app: &App, pipeline: &Pipeline, target: Option<&Target>) 
     }
     let part = pipeline.part_of(&target);
     let mut writers = app.store.writers(&part).await?;
+    // Whatever the caller says of how it is shared.
+    if app.store.is_of_others(pipeline.effective_target()).await? {
+        return Ok(Some(owned("/target_table", &of_others(pipeline), Severity::Error)));
+    }
     // A file's pipeline has the name of the saved one, and another id.
     writers.names.retain(|id, name| *id != pipeline.id && *name != pipeline.name);
     if !target.is_shared_by_columns() && !writers.names.is_empty() {
@@ -130,6 +177,12 @@ async fn other_writers(app: &App, pipeline: &Pipeline, target: Option<&Target>) 
         let message = format!("{name} is shared by {shared}{value}");
         Check::new(Severity::Ok, "target.shared", "/target_table", &message)
     }))
+}
+
+/// That nobody within the scope writes to the target, and others do.
+pub(super) fn of_others(pipeline: &Pipeline) -> StoreError {
+    let part = TargetPart { target: pipeline.effective_target().to_owned(), shared_value: None };
+    StoreError::TargetOwned { part, owners: vec![OUTSIDE.to_owned()] }
 }
 
 pub(super) fn shared_value(place: &str, violation: &Violation) -> Check {
@@ -153,7 +206,7 @@ async fn unknown_tasks(app: &App, pipeline: &Pipeline) -> Result<Vec<Check>> {
     };
     let check = |task: &str| {
         let message = format!(
-            "no runner that is alive knows the Python task {task:?}\nhint: GET /runners lists what each knows"
+            "no runner that is alive knows the Python task {task:?}\nhint: `vitrina python`, or GET /runners, lists what each knows"
         );
         Check::new(Severity::Warning, "python.unknown_task", "", &message)
     };
@@ -170,11 +223,16 @@ async fn judge(app: &App, pipeline: Pipeline, order: Vec<i32>) -> Result<(Pipeli
     judged.await.map_err(|_| Error::Internal("the rules panicked"))
 }
 
-async fn ask_source(app: &App, pipeline: &Pipeline) -> Vec<Check> {
+async fn ask_source(app: &App, sessions: &Sessions, pipeline: &Pipeline) -> Vec<Check> {
     let connection = app.rules.source_connections.get(&pipeline.source_connection);
     let Some((connection, sql)) = connection.zip(pipeline.reader_sql()) else { return Vec::new() };
     let field = query_field(pipeline);
-    match described(connection, pipeline, &sql).await {
+    let session = match sessions.take(&pipeline.source_connection, connection).await {
+        Ok(session) => session,
+        Err(NoSession::Away) => return vec![undescribed("it does not answer")],
+        Err(NoSession::Unopened(reason)) => return vec![undescribed(&reason)],
+    };
+    match described(&session, connection, pipeline, &sql).await {
         Ok((columns, mut checks)) => {
             if checks.is_empty() {
                 let message =
@@ -186,11 +244,14 @@ async fn ask_source(app: &App, pipeline: &Pipeline) -> Vec<Check> {
         Err(Refused::Sql(findings)) => {
             findings.into_iter().map(|finding| rules::fault(field, finding).into()).collect()
         }
-        Err(Refused::Away(reason)) => vec![undescribed(&reason)],
+        Err(Refused::Away(reason)) => {
+            sessions.lose(&pipeline.source_connection, session);
+            vec![undescribed(&reason)]
+        }
     }
 }
 
-pub(super) const AWAY: &str = "source.unavailable";
+const AWAY: &str = "source.unavailable";
 
 fn undescribed(reason: &str) -> Check {
     let message =
@@ -208,19 +269,20 @@ pub(super) enum Refused {
 /// The columns of a query that `check` found clean, once its plan is harmless too; and what the pipeline speaks of that
 /// is not there.
 async fn described(
+    session: &Reading,
     connection: &SourceConnection,
     pipeline: &Pipeline,
     sql: &str,
 ) -> Result<(Vec<DescribedColumn>, Vec<Check>), Refused> {
-    let session = connection.read("validate").await.map_err(Refused::Away)?;
     // First of all: to describe a query its literals are read, and domains check what becomes theirs.
-    plan(&session, sql, connection).await?;
+    plan(session, sql, connection).await?;
     let columns = vitrina_guard::describe(&session.client, sql).await.map_err(refused)?;
     let mut checks = missing_columns(pipeline, &columns);
     if let (Some(table), Mode::Incremental) = (pipeline.driving_table(), pipeline.mode) {
         let wanted = cursor(pipeline);
         let names: Vec<&str> = wanted.iter().map(|(_, name)| name.as_str()).collect();
-        let found = vitrina_guard::named_table(&session.client, table, &columns, &names, names.len()).await;
+        let found =
+            vitrina_guard::named_table(&session.client, sql, table, &columns, &names, names.len()).await;
         let found = found.map_err(|_| Refused::Away("the source did not describe its table".to_owned()))?;
         checks.extend(found.err().map(|reason| {
             let field = wanted.first().map_or("/source_table", |(field, _)| field);
@@ -250,7 +312,8 @@ pub(super) async fn harmless(pipeline: &Pipeline, connection: &SourceConnection,
     if findings.is_empty() {
         return Ok(());
     }
-    Err(Error::InvalidSql(findings.into_iter().map(|finding| rules::fault(field, finding)).collect()))
+    let fault = |finding| rules::with_setting(rules::fault(field, finding), &pipeline.source_connection);
+    Err(Error::InvalidSql(findings.into_iter().map(fault).collect()))
 }
 
 /// Where the query that is read with stands.
@@ -344,6 +407,10 @@ async fn ask_runner(
                 "the target was not looked at: no runner {what}\nhint: start one with `vitrina runner`"
             );
             Ok(vec![Check::new(Severity::Warning, "runner.none", "/target_table", &message)])
+        }
+        Err(Error::RunnerWaits(what)) => {
+            let message = format!("the target was not looked at: {what}\nhint: {RUNNER_WAITS}");
+            Ok(vec![Check::new(Severity::Warning, "runner.waits", "/target_table", &message)])
         }
         Err(Error::Unanswered { code, error }) => Ok(vec![Check::new(Severity::Error, &code, "", &error)]),
         Err(error) => Err(error),

@@ -14,7 +14,7 @@ use crate::query::DownloadFormat;
 const PAGE: i64 = 500;
 const HEADER: &str = "kind,key,column,source,target\n";
 
-/// A file that ends early breaks off, so that nobody takes it for whole.
+/// A file that ends early breaks off, so that nobody takes it for whole. So does one whose pipeline leaves the scope.
 pub(crate) fn differences(
     store: Store,
     id: Uuid,
@@ -25,6 +25,9 @@ pub(crate) fn differences(
     let pages = stream::try_unfold(0, move |after| {
         let store = store.clone();
         async move {
+            if store.reconcile(id).await?.is_none() {
+                return Err(Error::NoSuchPipeline("of this reconcile".to_owned()));
+            }
             let found = store.differences(id, kind, after, PAGE).await?;
             let Some((last, _)) = found.last() else { return Ok(None) };
             let last = *last;

@@ -72,7 +72,9 @@ async fn driving(
     let change_key = pipeline.change_key.iter().map(String::as_str);
     let wanted: Vec<&str> = cursor.iter().copied().chain(change_key).collect();
     let found = match pipeline.driving_table() {
-        Some(table) => vitrina_guard::named_table(client, table, &described, &wanted, cursor.len()).await,
+        Some(table) => {
+            vitrina_guard::named_table(client, sql, table, &described, &wanted, cursor.len()).await
+        }
         None => vitrina_guard::driving_table(client, sql, &described, &wanted, cursor.len()).await,
     };
     found.map_err(|_| Error::SourceAway("the source did not describe its table".to_owned()))

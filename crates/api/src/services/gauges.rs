@@ -17,7 +17,9 @@ pub(crate) async fn page(app: &App) -> Result<String> {
         pipelines.iter().for_each(show_pipeline);
         runners.iter().for_each(show_runner);
     });
-    Ok(app.exposition.render() + &now.render())
+    // What this process has counted is not told apart by pipeline.
+    let own = app.store.scope().is_everything().then(|| app.exposition.render());
+    Ok(own.unwrap_or_default() + &now.render())
 }
 
 #[rustfmt::skip] // A table.
@@ -32,6 +34,7 @@ fn describe() {
     describe_gauge!("vitrina_rejected_rows", "rejects that are open and that nobody has acknowledged");
     describe_gauge!("vitrina_reconcile_differences", "rows that differ from the source by kind, as the last reconcile has found");
     describe_gauge!("vitrina_reconcile_verdict", "1 for the verdict of the last reconcile, 0 for the others");
+    describe_gauge!("vitrina_reconcile_outdated", "1 where the configuration was changed since the last reconcile, else 0");
     describe_gauge!("vitrina_reconcile_last_timestamp_seconds", Unit::Seconds, "when the last reconcile has come to its verdict");
     describe_gauge!("vitrina_runner_heartbeat_timestamp_seconds", Unit::Seconds, "when the meta-store last heard of the runner");
     describe_gauge!("vitrina_runner_active_runs", "runs that the runner executes, as of its heartbeat");
@@ -76,6 +79,8 @@ fn show_verdict(pipeline: &str, last: &LastVerdict) {
         let has = f64::from(u8::from(*verdict == last.verdict));
         gauge!("vitrina_reconcile_verdict", "pipeline" => name(), "verdict" => verdict.as_str()).set(has);
     }
+    let outdated = f64::from(u8::from(last.outdated));
+    gauge!("vitrina_reconcile_outdated", "pipeline" => name()).set(outdated);
     let at = last.finished_at.as_millisecond() as f64 / 1000.0;
     gauge!("vitrina_reconcile_last_timestamp_seconds", "pipeline" => name()).set(at);
 }

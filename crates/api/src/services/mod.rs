@@ -18,6 +18,7 @@ pub(crate) mod requests;
 pub(crate) mod rows;
 mod rules;
 pub(crate) mod runs;
+mod sessions;
 pub(crate) mod state;
 pub(crate) mod system;
 pub(crate) mod targets;

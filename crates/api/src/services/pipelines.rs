@@ -3,12 +3,12 @@
 use serde_json::{Map, Value};
 use uuid::Uuid;
 use vitrina_core::{Pipeline, PipelineId, Status, TargetName};
-use vitrina_store::{Actor, Change, Error as StoreError, PipelineRecord, PipelineRef};
+use vitrina_store::{Actor, Change, Error as StoreError, PipelineRecord, PipelineRef, Scope};
 
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::extract::read_value;
-use crate::models::{Check, PipelineConfig, Severity, TargetConfig, Verdict};
+use crate::models::{Check, PipelineConfig, TargetConfig, Verdict};
 
 use super::checks;
 
@@ -21,6 +21,7 @@ pub(crate) async fn find(app: &App, reference: &PipelineRef) -> Result<PipelineR
 
 pub(crate) async fn create(app: &App, actor: &Actor, config: PipelineConfig) -> Result<Saved> {
     let id = new_id();
+    app.store.scope().check(&config.tags)?;
     let pipeline = checks::examine(app, config, id).await?.sound()?;
     app.configure(actor, &[Change::CreatePipeline(pipeline)]).await?;
     saved(app, id).await
@@ -75,6 +76,7 @@ fn is_race(error: &StoreError) -> bool {
 /// What an edit would save, when nothing speaks against it.
 async fn patched(app: &App, before: Pipeline, patch: &Map<String, Value>) -> Result<Pipeline> {
     let after = merged(before.clone(), patch)?;
+    app.store.scope().check(&after.tags)?;
     let settled = after.clone().into_pipeline(before.id, &app.rules);
     // What does not speak of source or target may change although these are broken: above all, a pipeline is disabled.
     if before.edit(&settled, Status::Running).is_ok() {
@@ -120,12 +122,13 @@ pub(crate) async fn validate(
 
 /// What creating it would find.
 pub(crate) async fn forecast(app: &App, actor: &Actor, config: PipelineConfig) -> Result<Verdict> {
-    let taken = app.store.pipeline(&PipelineRef::Name(config.name.clone())).await.is_ok();
-    let message = format!("a pipeline named {:?} exists already", config.name);
+    // One name is one pipeline, whoever sees it: creating it would say the same.
+    let all = app.store.within(Scope::EVERYTHING);
+    let taken = all.pipeline(&PipelineRef::Name(config.name.clone())).await.is_ok();
+    let found = taken.then(|| checks::name_taken("", &config.name));
     let mut checks = checks::examine_deeply(app, actor, config, None, new_id()).await?;
-    if taken {
-        checks.push(Check::new(Severity::Error, "pipeline.name_taken", "/name", &message));
-    }
+    checks.retain(|check| Some(&check.code) != found.as_ref().map(|taken| &taken.code));
+    checks.extend(found);
     Ok(checks.into())
 }
 

@@ -38,7 +38,7 @@ pub(crate) async fn request(
 
 /// How the target stands.
 pub(crate) async fn standing(app: &App, reference: &PipelineRef) -> Result<Standing> {
-    let pipeline = app.lookups.pipeline(reference).await?.id;
+    let pipeline = app.lookups.pipeline(app.store.scope(), reference).await?.id;
     Ok(Standing::new(pipeline.0, app.store.last_verdict(pipeline).await?))
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn list(
     rows: i64,
 ) -> Result<(Vec<ReconcileRecord>, Option<Uuid>)> {
     let pipeline = match reference {
-        Some(reference) => Some(app.lookups.pipeline(reference).await?.id),
+        Some(reference) => Some(app.lookups.pipeline(app.store.scope(), reference).await?.id),
         None => None,
     };
     let mut records = app.store.reconciles(pipeline, before, rows + 1).await?;

@@ -1,7 +1,9 @@
 //! What is asked of pipelines. The API only requests; a runner acts (R-ST-2).
 
 use serde_json::{Value, json};
-use vitrina_core::{CursorRange, Decision, Event, Lifecycle, Mode, OnActive, Pipeline, PipelineId, Refusal};
+use vitrina_core::{
+    CursorRange, Decision, Event, Lifecycle, Mode, OnActive, Pipeline, PipelineId, Position, Refusal,
+};
 use vitrina_guard::Misfit;
 use vitrina_store::{Actor, Error as StoreError, PipelineRef, RunRecord, RunRequest, StepDone};
 
@@ -178,20 +180,68 @@ async fn check_range(app: &App, pipeline: &Pipeline, range: &CursorRange) -> Res
         return Err(Error::NoIncrementalKey(Fault::new("/from", "pipeline.incremental_key", rule)));
     };
     let ends = [&range.from, &range.to].map(|end| vec![end.clone()]);
-    let Some(misfit) = misfit(app, pipeline, std::slice::from_ref(cursor), &ends).await else {
+    if let Some(misfit) = misfit(app, pipeline, std::slice::from_ref(cursor), &ends).await {
+        let rule = format!("{cursor} is of type {}, and this is no value of it", misfit.type_name);
+        return Err(Error::InvalidBody(Fault::new(["/from", "/to"][misfit.place], "backfill.range", &rule)));
+    }
+    let Some((from, to)) = range.from.as_deref().zip(range.to.as_deref()) else { return Ok(()) };
+    if !is_reversed(app, pipeline, cursor, (from, to)).await {
         return Ok(());
-    };
-    let rule = format!("{cursor} is of type {}, and this is no value of it", misfit.type_name);
-    Err(Error::InvalidBody(Fault::new(["/from", "/to"][misfit.place], "backfill.range", &rule)))
+    }
+    let rule = format!(
+        "no row is in this range: from is greater than to\nhint: from is the least {cursor} that is read, to the first that is not"
+    );
+    Err(Error::InvalidBody(Fault::new("/from", "backfill.range", &rule)))
 }
 
-/// A key of other columns would fail the run. A target that nobody has
-/// described has its mart's primary key, which only the runner sees: there the keys need only be alike.
-async fn check_keys(app: &App, pipeline: &Pipeline, keys: &[Key]) -> Result<()> {
-    let known = match pipeline.target_name(&app.rules.allowed_targets) {
-        Ok(target) => app.store.target(&target).await?.key,
-        Err(_) => Vec::new(),
+/// A source that cannot be asked keeps nobody from requesting it.
+async fn is_reversed(app: &App, pipeline: &Pipeline, cursor: &str, range: (&str, &str)) -> bool {
+    let Ok(Checked { session, sql, .. }) = preview::checked(app, pipeline, "keys").await else {
+        return false;
     };
+    vitrina_guard::ends_before_it_begins(&session.client, &sql, cursor, range).await.unwrap_or(false)
+}
+
+/// The key that the target's rows have.
+struct KnownKey {
+    /// Empty where nobody can tell.
+    columns: Vec<String>,
+    /// The query proves it, and nobody has looked whether the mart has it.
+    is_proposed: bool,
+}
+
+/// A target that nobody has described has its mart's primary key: as the last run has found it there, or as the first one
+/// will create it.
+async fn known_key(app: &App, pipeline: &Pipeline) -> Result<KnownKey> {
+    let Ok(target) = pipeline.target_name(&app.rules.allowed_targets) else {
+        return Ok(KnownKey { columns: Vec::new(), is_proposed: false });
+    };
+    let described = app.store.target(&target).await?.key;
+    if !described.is_empty() {
+        return Ok(KnownKey { columns: described, is_proposed: false });
+    }
+    let checkpoint = app.store.checkpoints_of(&[pipeline.id]).await?.remove(&pipeline.id).unwrap_or_default();
+    let has_run = checkpoint.position != Position::start() || !checkpoint.config_hash.is_empty();
+    // What functions make of rows may have another key than the query's.
+    if has_run || !pipeline.python_tasks().is_empty() {
+        return Ok(KnownKey { columns: checkpoint.key, is_proposed: false });
+    }
+    let columns = proposed_key(app, pipeline).await.unwrap_or_default();
+    Ok(KnownKey { is_proposed: !columns.is_empty(), columns })
+}
+
+async fn proposed_key(app: &App, pipeline: &Pipeline) -> Option<Vec<String>> {
+    let Checked { session, sql, .. } = preview::checked(app, pipeline, "keys").await.ok()?;
+    let described = vitrina_guard::describe(&session.client, &sql).await.ok()?;
+    vitrina_guard::proposed_key(&session.client, &sql, &described).await.ok()?
+}
+
+/// A key of other columns would fail the run, and one of another type would read nothing. Where nobody can tell the columns,
+/// the keys need only be alike: the run warns of those that no row can have.
+async fn check_keys(app: &App, pipeline: &Pipeline, keys: &[Key]) -> Result<()> {
+    let KnownKey { columns: known, is_proposed } = known_key(app, pipeline).await?;
+    let proposed = "this is the key that the query proves; describe the target where its mart has another";
+    let hint = |known: &'static str| if is_proposed { proposed } else { known };
     let (needed, whose) = match known.as_slice() {
         [] => (keys.first().map_or(0, Key::columns), "as the first key does".to_owned()),
         columns => (columns.len(), format!("one for each column of ({})", columns.join(", "))),
@@ -201,10 +251,17 @@ async fn check_keys(app: &App, pipeline: &Pipeline, keys: &[Key]) -> Result<()> 
         let Some(Misfit { place, column, type_name }) = misfit(app, pipeline, &known, &values).await else {
             return Ok(());
         };
-        let rule = format!("no row can have this key: its value for {column} is not of type {type_name}");
+        let rule = format!(
+            "no row can have this key: its value for {column} is not of type {type_name}\nhint: {}",
+            hint("write the value as the database shows it")
+        );
         return Err(Error::InvalidBody(Fault::new(format!("/keys/{place}"), "backfill.key", &rule)));
     };
-    let rule = format!("this key has {} values and needs {needed}, {whose}", keys[place].columns());
+    let rule = format!(
+        "this key has {} values and needs {needed}, {whose}\nhint: {}",
+        keys[place].columns(),
+        hint("a key of several columns is a JSON list such as [\"7\", \"en\"]")
+    );
     Err(Error::InvalidBody(Fault::new(format!("/keys/{place}"), "backfill.key", &rule)))
 }
 

@@ -7,7 +7,7 @@ use vitrina_core::{Figures, Level, Pipeline, Target, TargetName};
 use vitrina_store::{Actor, PipelineRef, ReconcileRecord, Writing};
 
 use crate::app::App;
-use crate::error::{Error, Result};
+use crate::error::{Error, RUNNER_WAITS, Result};
 use crate::models::{
     LastWrite, MarkedBy, Reject, Row, RowBackfill, RowColumn, RowLook, RowProblem, RowReconcile, RowState,
     WriteUnknown,
@@ -93,6 +93,10 @@ fn told(error: Error) -> Result<RowProblem> {
         Error::NoRunner(what) => {
             Ok(RowProblem { code: "runner.none".to_owned(), detail: format!("no runner {what}") })
         }
+        Error::RunnerWaits(what) => Ok(RowProblem {
+            code: "runner.waits".to_owned(),
+            detail: format!("{what}\nhint: {RUNNER_WAITS}"),
+        }),
         error => Err(error),
     }
 }
@@ -141,7 +145,9 @@ async fn last_write(app: &App, pipeline: &Pipeline, looked: Option<&Looked>) -> 
     Ok(match (writing.pop(), writing.is_empty()) {
         (None, _) => LastWrite { unknown: Some(WriteUnknown::NoRun), ..touched },
         (Some(_), false) => LastWrite { unknown: Some(WriteUnknown::SeveralWriters), ..touched },
-        (Some(Writing { pipeline, run, batch }), true) => {
+        // A pipeline that the caller does not see: somebody else wrote.
+        (Some(None), true) => LastWrite { unknown: Some(WriteUnknown::NoRun), ..touched },
+        (Some(Some(Writing { pipeline, run, batch })), true) => {
             LastWrite { pipeline: Some(pipeline), run_id: Some(run.0), batch_id: Some(batch), ..touched }
         }
     })
@@ -159,6 +165,7 @@ async fn reconcile(app: &App, pipeline: &Pipeline, key: &Value) -> Result<Option
         id: record.id,
         level: record.level,
         verdict,
+        outdated: record.outdated,
         finished_at,
         listed,
         difference: difference.map(Into::into),

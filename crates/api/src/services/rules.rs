@@ -17,9 +17,21 @@ pub(super) fn faults(pipeline: &Pipeline, order: &[i32], rules: &Rules) -> Vec<F
     violations.extend(connection_violation(pipeline, rules));
     let mut found = told(&violations, order);
     if let Some(connection) = rules.source_connections.get(&pipeline.source_connection) {
-        found.extend(guard_faults(pipeline, &connection.allowed_schemas, order));
+        let refused = guard_faults(pipeline, &connection.allowed_schemas, order);
+        found.extend(refused.into_iter().map(|fault| with_setting(fault, &pipeline.source_connection)));
     }
     found
+}
+
+/// Which schemas a query may name is set at the server, and its author may not know where.
+pub(super) fn with_setting(mut fault: Fault, source: &str) -> Fault {
+    if let Some(hint) = fault.hint.as_mut().filter(|hint| hint.contains("allowed schemas: ")) {
+        let variable = source.to_uppercase();
+        *hint += &format!(
+            " (connections.{source}.allowed_schemas of the server, or VITRINA_CONNECTIONS_{variable}_ALLOWED_SCHEMAS; `vitrina doctor` lists what its login may read)"
+        );
+    }
+    fault
 }
 
 pub(super) fn number_faults(pipeline: &Pipeline) -> Vec<Fault> {
@@ -85,7 +97,26 @@ fn query_faults(pointer: &str, sql: Option<&str>, schemas: &[String]) -> Vec<Fau
 
 fn table_faults(pointer: &str, table: Option<&str>, schemas: &[String]) -> Vec<Fault> {
     let findings = filled(table).map(|table| vitrina_guard::check_table(table, schemas)).unwrap_or_default();
-    findings.into_iter().map(|finding| fault(pointer, finding)).collect()
+    let quoted = table.and_then(in_quotes);
+    let found = findings.into_iter().map(|finding| fault(pointer, finding));
+    found.map(|fault| with_quotes(fault, quoted.as_deref())).collect()
+}
+
+/// Whoever copies a name from a list of tables may not know that SQL wants some of them in quotes.
+fn with_quotes(mut fault: Fault, quoted: Option<&str>) -> Fault {
+    if let Some((hint, quoted)) = fault.hint.as_mut().zip(quoted).filter(|_| fault.code == "table.name") {
+        *hint += &format!(
+            "; a name with capitals, spaces or other signs in double quotes, in YAML within single ones: '{quoted}'"
+        );
+    }
+    fault
+}
+
+/// `Web Shop.Films` as SQL writes it, where it could be nothing else.
+fn in_quotes(table: &str) -> Option<String> {
+    let (schema, name) = table.split_once('.')?;
+    let is_bare = |part: &str| !part.is_empty() && !part.contains(['"', '.', '\'', '(', ';']);
+    (is_bare(schema) && is_bare(name)).then(|| format!("\"{schema}\".\"{name}\""))
 }
 
 pub(super) fn fault(pointer: &str, finding: Finding) -> Fault {
@@ -109,7 +140,19 @@ fn pointer(field: &str, order: &[i32]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::pointer;
+    use super::{in_quotes, pointer, table_faults};
+
+    #[test]
+    fn a_table_that_wants_quotes_is_told_with_them() {
+        let schemas = ["Web Shop".to_owned()];
+        let found = table_faults("/source_table", Some("Web Shop.Films"), &schemas);
+        let hint = found[0].hint.as_deref().unwrap_or_default();
+        assert!(hint.ends_with("'\"Web Shop\".\"Films\"'"), "{hint}");
+        assert!(table_faults("/source_table", Some("\"Web Shop\".\"Films\""), &schemas).is_empty());
+        for other in ["films", "a.b.c", "\"a\".b", "content.film; drop table x", "a.b('x')"] {
+            assert_eq!(in_quotes(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn a_fault_of_a_task_points_to_its_place_in_the_request() {

@@ -22,7 +22,7 @@ pub(crate) async fn status(
     let mut watch = app.watch(wait);
     let mut known = known.map(str::to_owned);
     loop {
-        let status = PipelineStatus::from(app.lookups.pipeline(reference).await?.as_ref());
+        let status = PipelineStatus::from(app.lookups.pipeline(app.store.scope(), reference).await?.as_ref());
         let changed = *known.get_or_insert_with(|| status.etag()) != status.etag();
         if changed || !watch.next().await {
             return Ok(status);
@@ -39,7 +39,7 @@ pub(crate) async fn list(
     rows: i64,
 ) -> Result<(Vec<RunRecord>, Option<RunCursor>)> {
     let pipeline = match reference {
-        Some(reference) => Some(app.lookups.pipeline(reference).await?.id),
+        Some(reference) => Some(app.lookups.pipeline(app.store.scope(), reference).await?.id),
         None => None,
     };
     let choice = RunChoice { pipeline, status };
@@ -93,7 +93,7 @@ fn is_told(run: &RunRecord) -> bool {
 
 /// Of the runs that were asked for within the window.
 pub(crate) async fn metrics(app: &App, reference: &PipelineRef, seconds: i64) -> Result<RunMetrics> {
-    let id = app.lookups.pipeline(reference).await?.id;
+    let id = app.lookups.pipeline(app.store.scope(), reference).await?.id;
     Ok(RunMetrics::new(seconds, app.store.run_figures(id, seconds).await?))
 }
 

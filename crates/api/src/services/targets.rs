@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 use vitrina_core::{Shared, Target, TargetName, is_alias_name, is_allowed_target, taken_aliases};
-use vitrina_store::{Actor, Change, Error as StoreError, PipelineRef, TargetRecord};
+use vitrina_store::{Actor, Change, Error as StoreError, PipelineRef, Scope, TargetRecord};
 
 use crate::app::{App, Rules};
 use crate::error::{Error, Result};
@@ -31,6 +31,7 @@ pub(crate) async fn put(
     version: IfMatch,
 ) -> Result<(TargetRecord, bool)> {
     let target = sound(&app.rules, name, config).map_err(Error::InvalidTarget)?;
+    app.store.check_describable(name).await?;
     refuse_taken_aliases(app, &target).await?;
     let before = app.store.described_target(name).await?;
     let current = before.as_ref().map(|record| record.version);
@@ -101,20 +102,29 @@ fn no_writer(target: &str) -> Error {
 }
 
 async fn refuse_taken_aliases(app: &App, target: &Target) -> Result<()> {
-    let described: Vec<Target> = list(app).await?.into_iter().map(|record| record.target).collect();
+    // Whoever sees them: readers do not ask for a scope.
+    let all = app.store.within(Scope::EVERYTHING).targets().await?;
+    let described: Vec<Target> = all.into_iter().map(|record| record.target).collect();
+    let visible: BTreeSet<String> = list(app).await?.into_iter().map(|record| record.target.name).collect();
+    let named = |other: &Target| {
+        if visible.contains(&other.name) { other.name.clone() } else { ELSEWHERE.to_owned() }
+    };
     let own = taken_aliases(target, &described).into_values();
     let mut faults: Vec<Fault> = own
         .map(|other| Fault::new("/document/aliases", ALIAS_TAKEN, &alias_taken(&target.name, other)))
         .collect();
     let of_others = described.iter().filter(|other| !taken_aliases(other, [target]).is_empty());
     faults.extend(
-        of_others.map(|other| Fault::new("/name", ALIAS_TAKEN, &alias_taken(&other.name, &target.name))),
+        of_others.map(|other| Fault::new("/name", ALIAS_TAKEN, &alias_taken(&named(other), &target.name))),
     );
     if faults.is_empty() { Ok(()) } else { Err(Error::InvalidTarget(faults)) }
 }
 
 /// One target declares an alias that another one is called.
 pub(super) const ALIAS_TAKEN: &str = "target.alias_taken";
+
+/// How a target is called that the caller does not see.
+pub(super) const ELSEWHERE: &str = "a target outside of the scope of this token";
 
 pub(super) fn alias_taken(target: &str, other: &str) -> String {
     format!(

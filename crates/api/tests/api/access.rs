@@ -324,6 +324,40 @@ async fn a_stream_of_events_ends_at_once_when_its_token_is_revoked_or_changed() 
     }
 }
 
+/// Of an expiry nobody is notified.
+#[tokio::test]
+async fn streams_and_calls_that_wait_end_when_the_time_of_their_token_is_over() {
+    let app = App::start_with(Some(ADMIN)).await;
+    app.create_pipeline("films").await;
+    let run = app.run("films").await;
+    let expires_at = Some(jiff::Timestamp::now() + jiff::SignedDuration::from_secs(4));
+    let token = NewToken { expires_at, ..NewToken::of("looker", Role::Operator, "v") };
+    app.store.put_token(&token).await.unwrap();
+    let mut listener = crate::events::Listener::of(&app, "v").await;
+    let waits = app.anonymous(Method::GET, &format!("/runs/{run}?wait=60")).bearer_auth("v");
+    let began = std::time::Instant::now();
+    let (answer, ()) = tokio::join!(send(waits), listener.ends());
+    answer.assert_problem(401, "access.unauthorized");
+    let took = began.elapsed();
+    assert!((3..8).contains(&took.as_secs()), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_token_whose_time_is_made_longer_loses_nothing() {
+    let app = App::start_with(Some(ADMIN)).await;
+    let run = {
+        app.create_pipeline("films").await;
+        app.run("films").await
+    };
+    let expires_at = Some(jiff::Timestamp::now() + jiff::SignedDuration::from_secs(3));
+    let token = NewToken { expires_at, ..NewToken::of("looker", Role::Operator, "v") };
+    app.store.put_token(&token).await.unwrap();
+    let waits = app.anonymous(Method::GET, &format!("/runs/{run}?wait=5")).bearer_auth("v");
+    let prolonged = app.database.execute("update etl.etl_tokens set expires_at = null where name = 'looker'");
+    let (answer, ()) = tokio::join!(send(waits), prolonged);
+    answer.assert(200);
+}
+
 #[tokio::test]
 async fn the_audit_only_grows_and_what_is_younger_than_90_days_stays() {
     let app = App::start().await;

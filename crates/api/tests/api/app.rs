@@ -15,7 +15,7 @@ use vitrina_testbed::Database;
 pub(crate) const QUERY: &str = "select id, title, modified from content.film_work";
 
 /// What the queries of the tests read.
-const SOURCE: &str = "create schema content; create schema ugc; create schema auth;
+pub(crate) const SOURCE: &str = "create schema content; create schema ugc; create schema auth;
     create table content.film_work (id bigint primary key, title text, n bigint, modified timestamptz not null default now());
     create table auth.users (id bigint primary key, secret text)";
 

@@ -25,10 +25,10 @@ async fn run_keyed(app: &App, key: &str, body: &Value) -> Answer {
 #[tokio::test]
 async fn a_backfill_reads_each_of_its_keys_once_and_is_shown_by_their_number() {
     let app = started().await;
-    let keys = json!([7, ["8"], "nine", [7], -5, [18_446_744_073_709_551_615_u64]]);
+    let keys = json!([7, ["8"], "9", [7], -5, [9_223_372_036_854_775_807_u64]]);
     let run = run_with(&app, &json!({"keys": keys})).await.assert(202).body["run_id"].clone();
     let claimed = app.claimed_keys().await;
-    assert_eq!(json!(claimed), json!([["-5"], ["18446744073709551615"], ["7"], ["8"], ["nine"]]));
+    assert_eq!(json!(claimed), json!([["-5"], ["7"], ["8"], ["9"], ["9223372036854775807"]]));
     let shown = app.get(&format!("/runs/{}", run.as_str().unwrap())).await.assert(200).body;
     assert_eq!((&shown["backfill_keys"], &shown["keys"]), (&json!(5), &Value::Null));
     let status = app.get("/pipelines/films/status").await.body;
@@ -77,7 +77,7 @@ async fn a_key_has_a_value_for_each_column_of_the_targets_key() {
     let app = started().await;
     let keys = json!({"keys": [["1", null], "2"]});
     let answer = run_with(&app, &keys).await.assert_problem(422, "request.invalid");
-    assert_eq!(answer.faults(), [("/keys/1", "backfill.key")], "the keys are not alike");
+    assert_eq!(answer.faults(), [("/keys/0", "backfill.key")], "the query proves (id)");
     let describe = "insert into etl.etl_targets (name, key) values ('analytics.film_dim', '{film_id,lang}')";
     app.database.execute(describe).await;
     let answer = run_with(&app, &json!({"keys": ["1"]})).await.assert_problem(422, "request.invalid");
@@ -238,6 +238,54 @@ async fn a_value_that_no_key_can_have_is_pointed_at_before_a_run_is_requested() 
     assert!(answer.body["errors"][0]["detail"].as_str().unwrap().contains("id is not of type bigint"));
     assert_eq!(app.status("films").await, "IDLE");
     run_with(&app, &json!({"keys": [" 7 ", "8"]})).await.assert(202);
+}
+
+/// Such a backfill ended in SUCCESS and had read nothing.
+#[rstest]
+#[case::text("abc")]
+#[case::fraction("3.5")]
+#[case::nothing("")]
+#[case::the_word_null("null")]
+#[case::out_of_range("99999999999999999999")]
+#[tokio::test]
+async fn a_value_that_no_key_can_have_is_pointed_at_where_nobody_has_described_the_target(#[case] key: &str) {
+    let app = started().await;
+    let keys = json!({"keys": ["1", key]});
+    let answer = run_with(&app, &keys).await.assert_problem(422, "request.invalid");
+    let error = &answer.body["errors"][0];
+    assert_eq!((&error["pointer"], &error["code"]), (&json!("/keys/1"), &json!("backfill.key")), "{error}");
+    assert!(error["hint"].as_str().unwrap().contains("describe the target"), "{error}");
+
+    // A run has found the mart, and its key is another.
+    let found = r#"{"position": {"done": {"bound": ["2026-01-01 00:00:00+00", "1"]}}, "config_hash": "h", "key": ["title"]}"#;
+    app.database.execute(&format!("update etl.etl_state set checkpoint = '{found}'")).await;
+    run_with(&app, &keys).await.assert(202);
+}
+
+#[tokio::test]
+async fn keys_are_of_the_type_of_the_key_that_the_last_run_has_found() {
+    let app = started().await;
+    let found = r#"{"position": {"done": {"bound": ["2026-01-01 00:00:00+00", "1"]}}, "config_hash": "h", "key": ["modified"]}"#;
+    app.database.execute(&format!("update etl.etl_state set checkpoint = '{found}'")).await;
+    let answer = run_with(&app, &json!({"keys": ["n"]})).await.assert_problem(422, "request.invalid");
+    assert!(
+        answer.body["errors"][0]["detail"].as_str().unwrap().contains("its value for modified"),
+        "{}",
+        answer.body
+    );
+    let unknown = found.replace(r#", "key": ["modified"]"#, "");
+    app.database.execute(&format!("update etl.etl_state set checkpoint = '{unknown}'")).await;
+    run_with(&app, &json!({"keys": ["n"]})).await.assert(202);
+}
+
+#[tokio::test]
+async fn a_range_that_ends_before_it_begins_is_refused() {
+    let app = started_with_a_cursor().await;
+    let reversed = json!({"from": "2026-02-01", "to": "2026-01-31 23:59:59.999"});
+    let answer = run_with(&app, &reversed).await.assert_problem(422, "request.invalid");
+    assert_eq!(answer.faults(), [("/from", "backfill.range")], "{}", answer.body);
+    assert!(answer.body["errors"][0]["detail"].as_str().unwrap().contains("from is greater than to"));
+    run_with(&app, &json!({"from": "2026-01-31", "to": "2026-01-31"})).await.assert(202);
 }
 
 #[rstest]

@@ -132,7 +132,12 @@ async fn the_character_nul_is_the_callers_error() {
     let app = App::start().await;
     let body =
         json!({"name": "x", "target_table": "analytics.x", "source_query": QUERY, "description": "a\0b"});
-    app.post_json("/pipelines", &body).await.assert_problem(422, "request.invalid");
+    let answer = app.post_json("/pipelines", &body).await.assert_problem(422, "request.invalid");
+    assert_eq!(answer.faults(), [("/description", "body.nul")]);
+    let deep =
+        json!({"pipelines": [{"name": "x"}, {"name": "y", "tasks": [{"order_index": 1, "body": "a\0"}]}]});
+    let answer = app.post_json("/plan", &deep).await.assert_problem(422, "request.invalid");
+    assert_eq!(answer.faults(), [("/pipelines/1/tasks/0/body", "body.nul")]);
     app.get("/pipelines/a%00b").await.assert_problem(404, "pipeline.not_found");
     app.get("/pipelines/%ff").await.assert_problem(404, "pipeline.not_found");
     let body = json!({"name": "x", "target_table": "analytics.x", "source_query": QUERY, "description": r"a\u0000b"});

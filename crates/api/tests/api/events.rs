@@ -17,9 +17,9 @@ pub(crate) struct Listener {
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Heard {
-    topic: String,
-    id: String,
-    data: Value,
+    pub(crate) topic: String,
+    pub(crate) id: String,
+    pub(crate) data: Value,
 }
 
 impl Listener {
@@ -49,7 +49,7 @@ impl Listener {
         Self::by(request).await
     }
 
-    async fn by(request: reqwest::RequestBuilder) -> Self {
+    pub(crate) async fn by(request: reqwest::RequestBuilder) -> Self {
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -61,7 +61,7 @@ impl Listener {
     }
 
     /// `None` when the stream has ended.
-    async fn next(&mut self) -> Option<Heard> {
+    pub(crate) async fn next(&mut self) -> Option<Heard> {
         loop {
             if let Some((event, rest)) = self.read.clone().split_once("\n\n") {
                 self.read = rest.to_owned();
@@ -83,7 +83,7 @@ impl Listener {
         }
     }
 
-    async fn hears(&mut self, topic: &str) -> Heard {
+    pub(crate) async fn hears(&mut self, topic: &str) -> Heard {
         loop {
             let heard = self.next().await.expect("the stream goes on");
             if heard.topic == topic {

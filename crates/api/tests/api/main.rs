@@ -24,6 +24,7 @@ mod requests;
 mod rows;
 mod runs;
 mod schema;
+mod scopes;
 mod sight;
 mod start;
 mod state;

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::app::{Answer, App, QUERY, runner, send};
+use vitrina_api::ApiSettings;
+use vitrina_testbed::{Database, PostgresProxy, eventually};
+
+use crate::app::{Answer, App, QUERY, SOURCE, runner, send};
 
 fn films() -> Value {
     json!({"name": "films", "target_table": "analytics.film_dim", "source_query": QUERY, "tags": ["core"]})
@@ -57,6 +60,65 @@ async fn a_plan_tells_what_would_change_and_applying_does_exactly_that() {
     assert_eq!(fields, &json!([{"field": "batch_size", "before": 1000, "after": 7}]));
     app.settle(&edited).await;
     assert_eq!(app.get("/pipelines/films").await.body["batch_size"], 7);
+}
+
+/// So many pipelines, each with a long query and a mart of its own.
+fn many(pipelines: usize) -> Value {
+    let pipeline = |n: usize| {
+        let comment = "what the columns of this mart mean ".repeat(60);
+        json!({"name": format!("p{n:03}"), "target_table": format!("analytics.m{n:03}"), "batch_size": 1000,
+               "source_query": format!("select id, title, n, modified from content.film_work where n > {n} -- {comment}")})
+    };
+    json!({"pipelines": (0..pipelines).map(pipeline).collect::<Vec<_>>()})
+}
+
+/// One session each, one after the other, took half a minute for five hundred.
+#[tokio::test]
+async fn a_plan_of_many_pipelines_shares_a_few_sessions_at_their_source() {
+    let source = Database::fresh().await;
+    source.execute(SOURCE).await;
+    let proxy = PostgresProxy::before(source.url()).await;
+    let behind = |settings: &mut ApiSettings| {
+        settings.source_connections.get_mut("source").unwrap().url = proxy.url().into();
+    };
+    let app = App::start_as(None, behind).await;
+    let sessions = "select sessions from pg_stat_database where datname = current_database()";
+    // A session is counted at its end.
+    let none_left = "select not exists (select from pg_stat_activity where datname = current_database() and application_name like 'vitrina/%')";
+    let left = async || {
+        eventually("its sessions end", async || source.value::<bool>(none_left).await.then_some(())).await;
+        source.value::<i64>(sessions).await
+    };
+    let before = left().await;
+    let plan = app.plan(&many(60)).await;
+    assert_eq!((&plan["ok"], told(&plan).len()), (&json!(true), 60), "{}", plan["checks"]);
+    let names: Vec<_> = told(&plan).iter().map(|told| told.rsplit(' ').next().unwrap().to_owned()).collect();
+    assert!(names.is_sorted(), "in the order of the files: {names:?}");
+    assert!(left().await - before <= 3, "{} sessions", left().await - before);
+    let asked = proxy.requests();
+    app.plan(&many(120)).await;
+    let (few, many) = (asked, proxy.requests() - asked);
+    assert!(many <= 2 * few && few <= 60 * 15, "{few} requests for 60 pipelines, {many} for 120");
+}
+
+#[tokio::test]
+async fn five_hundred_pipelines_are_planned_and_applied_at_once() {
+    let app = App::start().await;
+    let files = many(500);
+    assert!(files.to_string().len() > 1024 * 1024);
+    assert_eq!(app.settle(&files).await.len(), 500);
+    assert_eq!(app.plan(&files).await["changes"], json!([]));
+}
+
+#[tokio::test]
+async fn a_source_that_is_away_is_asked_once_for_all_pipelines_of_a_plan() {
+    let app = App::start_away().await;
+    let plan = app.plan(&many(40)).await;
+    let checks = plan["checks"].as_array().unwrap();
+    let away = checks.iter().filter(|check| check["code"] == "source.unavailable");
+    let (asked, not): (Vec<&Value>, Vec<&Value>) =
+        away.partition(|check| !check["detail"].as_str().unwrap().contains("it does not answer"));
+    assert_eq!((&plan["ok"], asked.len(), not.len()), (&json!(true), 1, 39), "{checks:?}");
 }
 
 #[tokio::test]
@@ -251,6 +313,65 @@ async fn a_plan_tells_which_checkpoints_need_a_decision_and_carries_it_out() {
     let audited: i64 =
         app.database.value("select count(*) from etl.etl_audit where action = 'state.keep'").await;
     assert_eq!(audited, 1);
+}
+
+/// A change that was applied without an answer left the pipeline FAILED, and no later apply could give it.
+#[tokio::test]
+async fn a_decision_that_did_not_come_with_its_change_is_given_by_a_later_apply() {
+    for decision in ["keep", "reset"] {
+        let app = App::start().await;
+        let mut files = with_read_films(&app).await;
+        app.settle(&files).await;
+        app.post_json("/pipelines/films/run", &json!({"mode": "full"})).await.assert(202);
+        let claim = app.claim().await;
+        app.store.fail(&claim.lease, "checkpoint.config_changed", "it asks", false).await.unwrap();
+        let asked = app.plan(&files).await;
+        assert_eq!((&asked["changes"], &asked["ok"]), (&json!([]), &json!(true)));
+        let check = &asked["checks"][0];
+        assert_eq!(
+            (&check["code"], &check["severity"], &check["field"]),
+            (&json!("checkpoint.decision"), &json!("warning"), &json!("/pipelines/0")),
+            "{asked}"
+        );
+        files["checkpoint"] = json!(decision);
+        let plan = app.plan(&files).await;
+        assert_eq!(told(&plan), ["decide pipeline films"], "{plan}");
+        assert_eq!(effects(&plan), [format!("checkpoint.{decision}")], "{plan}");
+        assert_eq!(plan["checks"][0]["code"], "pipeline.failed", "{plan}");
+        app.apply(&files, &asked["hash"]).await.assert_problem(409, "plan.moved");
+        app.apply(&files, &plan["hash"]).await.assert(200);
+        let state = app.get("/pipelines/films/state").await.assert(200).body;
+        assert_eq!(state["checkpoint"]["position"] == json!({}), decision == "reset", "{state}");
+        let done = app.plan(&files).await;
+        assert_eq!((&done["changes"], &done["checks"]), (&json!([]), &json!([])), "it is decided once");
+        app.post("/pipelines/films/run").await.assert(202);
+    }
+}
+
+#[tokio::test]
+async fn a_later_decision_names_the_target_too_waits_for_runs_and_is_not_asked_for_where_the_file_makes_it() {
+    let app = App::start().await;
+    let mut files = with_read_films(&app).await;
+    app.settle(&files).await;
+    let target = json!({"targets": files["targets"], "checkpoint": "keep"});
+    assert_eq!(told(&app.plan(&target).await), ["decide pipeline films"], "what its pipelines have read");
+    assert_eq!(
+        app.plan(&json!({"checkpoint": "keep"})).await["changes"],
+        json!([]),
+        "the files name nothing"
+    );
+    files["pipelines"][0]["on_change"] = json!("keep");
+    app.settle(&files).await;
+    let plan = app.plan(&files).await;
+    assert_eq!((&plan["changes"], &plan["checks"]), (&json!([]), &json!([])), "its next run does it");
+    app.post("/pipelines/films/run").await.assert(202);
+    files["checkpoint"] = json!("reset");
+    let plan = app.plan(&files).await;
+    assert_eq!(effects(&plan), ["checkpoint.reset"], "{plan}");
+    assert_eq!(plan["checks"][0]["code"], "pipeline.active", "{plan}");
+    app.apply(&files, &plan["hash"]).await.assert_problem(409, "pipeline.active");
+    app.post("/pipelines/films/cancel").await.assert(202);
+    app.apply(&files, &plan["hash"]).await.assert(200);
 }
 
 #[tokio::test]

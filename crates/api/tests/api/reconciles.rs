@@ -11,7 +11,7 @@ use vitrina_core::{
 };
 use vitrina_store::{RunnerAbilities, TakenReconcile};
 
-use crate::app::{Answer, App, runner, send};
+use crate::app::{Answer, App, QUERY, runner, send};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -140,6 +140,55 @@ async fn the_last_verdict_stands_beside_every_pipeline() {
         assert_eq!((&last["differences"], &last["missing"]), (&json!(3), &json!(1)), "{place}");
         assert_eq!((&last["id"], last["finished_at"].is_string()), (&json!(taken.id), true), "{place}");
     }
+}
+
+/// A verdict was shown beside a query that it says nothing about.
+#[tokio::test]
+async fn a_verdict_is_outdated_as_soon_as_its_configuration_is_changed() {
+    let app = started().await;
+    app.put_json("/targets/analytics.film_dim", &json!({"key": ["id"]})).await.assert(201);
+    let equal = app.compare("films", Level::Hash, &found(Vec::new())).await;
+    let outdated = async || {
+        let status = app.get("/pipelines/films/status").await.assert(200);
+        let places = [
+            status.body["last_reconcile"]["outdated"].clone(),
+            app.get("/pipelines").await.body["items"][0]["last_reconcile"]["outdated"].clone(),
+            app.get("/pipelines/films").await.body["last_reconcile"]["outdated"].clone(),
+            app.get("/pipelines/films/reconcile").await.body["outdated"].clone(),
+            app.get(&format!("/reconciles/{equal}")).await.body["outdated"].clone(),
+        ];
+        assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
+        places[0] == true
+    };
+    let edit = async |edit: Value| app.patch("/pipelines/films", "*", &edit).await.assert(200);
+    assert!(!outdated().await);
+    edit(json!({"batch_size": 7, "description": "new", "schedule_interval": "1h", "tags": ["a"]})).await;
+    assert!(!outdated().await, "the same rows, at another pace");
+    let before = app.get("/pipelines/films/status").await;
+    edit(json!({"source_query": format!("{QUERY} where id > 5")})).await;
+    assert!(outdated().await, "another query");
+    assert_ne!(app.get("/pipelines/films/status").await.header("etag"), before.header("etag"));
+    let metrics = app.request(Method::GET, "/metrics").send().await.unwrap().text().await.unwrap();
+    assert!(metrics.contains(r#"vitrina_reconcile_outdated{pipeline="films"} 1"#), "{metrics}");
+    edit(json!({"source_query": QUERY})).await;
+    assert!(!outdated().await, "what was compared is what is configured again");
+    app.put_json("/targets/analytics.film_dim", &json!({"key": ["title"]})).await.assert(200);
+    assert!(outdated().await, "another key");
+    app.compare("films", Level::Hash, &found(Vec::new())).await;
+    let last = app.get("/pipelines/films/status").await.body["last_reconcile"].clone();
+    assert_eq!((&last["verdict"], &last["outdated"]), (&json!("equal"), &json!(false)));
+}
+
+#[tokio::test]
+async fn a_comparison_whose_configuration_is_changed_while_it_runs_is_outdated() {
+    let app = started().await;
+    app.ask("films", Level::Hash).await;
+    let taken = app.take().await;
+    let edit = json!({"source_query": format!("{QUERY} where id > 5")});
+    app.patch("/pipelines/films", "*", &edit).await.assert(200);
+    app.store.finish_reconcile(&taken, &found(Vec::new())).await.unwrap();
+    let last = app.get("/pipelines/films/status").await.body["last_reconcile"].clone();
+    assert_eq!((&last["verdict"], &last["outdated"]), (&json!("equal"), &json!(true)));
 }
 
 #[tokio::test]

@@ -160,3 +160,26 @@ async fn a_key_is_a_text_or_a_list_of_texts_and_one_that_no_row_can_have_is_refu
     let composite = app.row("[2,%22en%22]", Ok(seen(&json!({"key": ["2", "en"]})))).await.assert(200).body;
     assert_eq!(composite["key"], json!(["2", "en"]));
 }
+
+/// A lock at a mart is waited for longer than an answer is.
+#[tokio::test]
+async fn a_runner_that_has_the_question_and_waits_itself_is_told_apart_from_none() {
+    let app = started().await;
+    let takes = async {
+        let mut wakeups = app.store.wakeups().await.unwrap();
+        while app.store.take_request(&runner(), LEASE).await.unwrap().is_none() {
+            wakeups.next().await;
+        }
+    };
+    let (row, ()) = tokio::join!(app.get("/pipelines/films/row?key=2"), takes);
+    let problem = &row.assert(200).body["problem"];
+    assert_eq!(problem["code"], "runner.waits", "{problem}");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(
+        detail.starts_with(
+            "runner r1 has taken the question and waits for an answer of source or marts for 20 s"
+        ),
+        "{detail}"
+    );
+    assert!(detail.contains("pg_locks"), "{detail}");
+}

@@ -17,7 +17,7 @@ use crate::reconciles::found;
 
 const ADMIN: &str = "correct-horse-battery-staple";
 /// The value of a row.
-const SECRET: &str = "ann@example.com";
+pub(crate) const SECRET: &str = "ann@example.com";
 
 /// By name, the tokens of this test: a viewer sees rows only with the right to, an operator unless it was taken.
 const CALLERS: [(&str, Role, bool); 4] = [
@@ -84,7 +84,7 @@ impl Planted {
 }
 
 impl App {
-    async fn fail_reconcile(&self, pipeline: &str) {
+    pub(crate) async fn fail_reconcile(&self, pipeline: &str) {
         self.post_json(&format!("/pipelines/{pipeline}/reconcile"), &json!({"level": "hash"}))
             .await
             .assert(202);
@@ -93,7 +93,7 @@ impl App {
     }
 
     /// A run with a retry, a log, a checkpoint, a reject and an error.
-    async fn fail_with_rejects(&self) {
+    pub(crate) async fn fail_with_rejects(&self) {
         let claim = self.claim().await;
         let (lease, key) = (&claim.lease, json!([SECRET]));
         self.store.retry(lease, "r1", claim.run, "python.retry", &error()).await.unwrap();
@@ -127,7 +127,7 @@ fn error() -> String {
     format!("the source \"s\" answers 42P01: relation \"{}\" does not exist", value(SECRET))
 }
 
-fn differing() -> vitrina_core::Findings {
+pub(crate) fn differing() -> vitrina_core::Findings {
     let cells = Cells { source: Some(SECRET.to_owned()), target: None };
     let columns = BTreeMap::from([("mail".to_owned(), cells)]);
     let mut findings =

@@ -63,3 +63,27 @@ async fn assets_of_the_ui_may_be_kept_for_ever_and_travel_compressed() {
         assert_eq!(header("x-content-type-options").as_deref(), Some("nosniff"));
     }
 }
+
+/// Compressed bytes may look like anything, also like the marks of what a caller may not see.
+#[tokio::test]
+async fn every_file_of_the_ui_arrives_byte_for_byte() {
+    let app = App::start_with(Some("admin-token-0123456789")).await;
+    let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ui/dist/assets");
+    let files = std::fs::read_dir(&assets).into_iter().flatten().flatten();
+    let names: Vec<String> = files.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+    assert_eq!(!names.is_empty(), is_built());
+    for name in names.iter().filter(|name| !name.ends_with(".gz")) {
+        for (accepted, twin) in [("gzip", ".gz"), ("identity", "")] {
+            let Ok(expected) = std::fs::read(assets.join(format!("{name}{twin}"))) else { continue };
+            let asked =
+                app.anonymous(Method::GET, &format!("/ui/assets/{name}")).header("accept-encoding", accepted);
+            let arrived = asked.send().await.unwrap().bytes().await.unwrap();
+            assert!(
+                arrived == expected,
+                "{name} as {accepted}: {} of {} bytes",
+                arrived.len(),
+                expected.len()
+            );
+        }
+    }
+}

@@ -77,6 +77,28 @@ impl Problem {
     }
 }
 
+/// What a hint of the API says as a call, said as a command.
+fn command(code: &str) -> Option<&'static str> {
+    Some(match code {
+        NO_SUCH_PIPELINE => "`vitrina status` lists them",
+        "connection.not_found" => "`vitrina conn list` lists them",
+        "connection.not_a_source" => "`vitrina conn list` shows the schemas of those it reads from",
+        "reconcile.not_found" => "`vitrina reconciles` lists them",
+        "reconcile.not_done" => {
+            "`vitrina reconciles` shows when it has ended; one that has failed or was cancelled is asked for again"
+        }
+        "reconcile.equal" => {
+            "rows in flight come with the next run, and `vitrina rejects PIPELINE --retry` reads rejects again"
+        }
+        "rejects.none" => {
+            "`vitrina rejects PIPELINE` lists those it has; one closes by itself when its key succeeds or leaves the source"
+        }
+        "runner.not_found" => "`vitrina runners` lists them",
+        "source.unavailable" => "`vitrina conn test NAME` tells more",
+        _ => return None,
+    })
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.detail)?;
@@ -86,10 +108,7 @@ impl fmt::Display for Problem {
         let hint = match self.hint.as_deref() {
             hint @ Some(text) if text.contains("VITRINA_API_TOKEN") => hint,
             _ if self.status == 401 => Some("set VITRINA_API_TOKEN to a token of this API"),
-            _ if self.code == NO_SUCH_PIPELINE => Some("`vitrina status` lists them"),
-            _ if self.code == "connection.not_found" => Some("`vitrina conn list` lists them"),
-            _ if self.code == "reconcile.not_found" => Some("`vitrina reconciles` lists them"),
-            _ if self.code == "runner.not_found" => Some("`vitrina runners` lists them"),
+            _ if command(&self.code).is_some() => command(&self.code),
             None => self.errors.first().and_then(|part| part.hint.as_deref()),
             hint => hint,
         };
@@ -293,5 +312,23 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
         Some(Host::Ipv4(ip)) => IpAddr::from(ip).is_loopback(),
         Some(Host::Ipv6(ip)) => ip.is_loopback(),
         None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_of_the_api_name_commands_here_and_no_calls() {
+        let said = |code: &str| {
+            let problem = serde_json::json!({"status": 502, "code": code, "detail": "no", "hint": "POST /x tells more"});
+            serde_json::from_value::<Problem>(problem).expect("a problem").to_string()
+        };
+        assert_eq!(said("source.unavailable"), "no\nhint: `vitrina conn test NAME` tells more");
+        for code in ["connection.not_found", "reconcile.not_done", "reconcile.equal", "rejects.none"] {
+            assert!(said(code).contains("hint: ") && !said(code).contains("POST "), "{code}");
+        }
+        assert_eq!(said("runner.waits"), "no\nhint: POST /x tells more", "others are told as they are");
     }
 }

@@ -1,15 +1,19 @@
 //! `vitrina changelog`: the log of changes in a source, as SQL for its owner. Executed only when asked.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use clap::Subcommand;
 use secrecy::ExposeSecret;
 use serde_json::json;
 use url::Url;
 use vitrina_connectors::Connection;
-use vitrina_connectors::sources::changelog::{Consumer, Desk, LoggedTable};
+use vitrina_connectors::sources::changelog::{Consumer, Desk, Logged, LoggedTable};
+use vitrina_core::{Capture, Mode, Pipeline};
+use vitrina_store::PipelineChoice;
 
-use crate::config::Settings;
-use crate::context::Context;
+use crate::config::{self, Settings};
+use crate::context::{Context, connect};
 use crate::exit::Exit;
 use crate::output::{self, grouped};
 use crate::services;
@@ -79,11 +83,88 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
         Command::Remove(change) => {
             let (desk, _) = desk(&change.at, &settings).await?;
             let logged = desk.logged(&change.table, &change.key).await?;
-            let statements = desk.remove(&logged).await?;
-            let done = format!("changes of {} are not logged by {}", logged.table, change.key.join(", "));
+            let statements = removal(&desk, &logged).await?;
+            let done = format!("{} is not logged by {}", logged.table, change.key.join(", "));
+            if !statements.is_empty() {
+                warn_of_followers(&change.at, &desk, &logged, &settings).await?;
+            }
             conclude(change, &desk, &statements, &done, context).await
         }
         Command::Status(at) => status(at, &settings, context).await,
+    }
+}
+
+/// None where there is no such log: neither one of this release, nor what an older one has left.
+async fn removal(desk: &Desk, logged: &Logged) -> Result<Vec<String>> {
+    let statements = desk.remove(logged).await?;
+    let of_older = |statement: &String| statement.contains("drop function if exists vitrina.log_");
+    // Who may not read the log is shown the statements: its owner knows.
+    let is_logged = match desk.tables().await {
+        Ok(tables) => tables.iter().any(|table| table.source == logged.source()),
+        Err(_) => true,
+    };
+    Ok(if is_logged || statements.iter().any(of_older) { statements } else { Vec::new() })
+}
+
+async fn warn_of_followers(at: &At, desk: &Desk, logged: &Logged, settings: &Settings) -> Result<()> {
+    let Some(pipelines) = pipelines(settings).await else { return Ok(()) };
+    let connection = choose(at, settings)?.name;
+    let mut names = Vec::new();
+    for pipeline in pipelines.iter().filter(|pipeline| is_captured(pipeline, &connection)) {
+        if follows(desk, pipeline, &logged.table).await {
+            names.push(pipeline.name.as_str());
+        }
+    }
+    if !names.is_empty() {
+        output::say(&format!(
+            "{} is followed by {}: without its log their runs fail until they have another `capture` or `mode`",
+            logged.table,
+            names.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+fn is_captured(pipeline: &Pipeline, connection: &str) -> bool {
+    pipeline.mode == Mode::Incremental
+        && pipeline.capture == Capture::Changelog
+        && pipeline.source_connection == connection
+}
+
+/// By the tables that it names, as this source reads their names; without any by those of its query.
+async fn follows(desk: &Desk, pipeline: &Pipeline, table: &str) -> bool {
+    let named = pipeline.plan.reader().map_or(&pipeline.source_table, |reader| &reader.source_table);
+    let driving = named.iter().cloned();
+    let mut tables: Vec<String> = driving.filter(|name| !name.trim().is_empty()).collect();
+    if tables.is_empty() {
+        tables.extend(pipeline.reader_sql().map(|sql| vitrina_guard::relations(&sql)).unwrap_or_default());
+    }
+    tables.extend(pipeline.watch.iter().map(|watch| watch.table.clone()));
+    for name in tables {
+        if desk.logged(&name, &[]).await.is_ok_and(|known| known.table == table) {
+            return true;
+        }
+    }
+    false
+}
+
+/// All that are configured, where there is a meta-store to ask: the log is shown without it, too.
+async fn pipelines(settings: &Settings) -> Option<Vec<Pipeline>> {
+    settings.database_url.as_ref()?;
+    let found = async {
+        let store = connect(settings, "vitrina-changelog", 1).await?;
+        let found = store.pipelines(&PipelineChoice::default()).await;
+        store.close().await;
+        anyhow::Ok(found?)
+    };
+    match found.await {
+        Ok(found) => Some(found.into_iter().map(|record| record.config).collect()),
+        Err(error) => {
+            let reason = error.to_string();
+            let reason = reason.lines().next().unwrap_or_default();
+            output::say(&format!("pipelines are not told by their names: {reason}"));
+            None
+        }
     }
 }
 
@@ -122,20 +203,24 @@ async fn conclude(
 async fn status(at: &At, settings: &Settings, context: &Context) -> Result<Exit> {
     let (desk, _) = desk(at, settings).await?;
     let (tables, consumers) = (desk.tables().await?, desk.consumers().await?);
+    let known = if consumers.is_empty() { None } else { pipelines(settings).await };
+    let names: BTreeMap<String, String> =
+        known.into_iter().flatten().map(|pipeline| (pipeline.id.to_string(), pipeline.name)).collect();
     let document = json!({
         "tables": tables.iter().map(|table| json!({
             "source": table.source, "complete": table.complete, "changes": table.changes,
         })).collect::<Vec<_>>(),
         "consumers": consumers.iter().map(|consumer| json!({
-            "pipeline": consumer.pipeline, "silent_seconds": consumer.silent_seconds, "dropped": consumer.dropped,
+            "pipeline": consumer.pipeline, "name": names.get(&consumer.pipeline), "silent_seconds": consumer.silent_seconds, "dropped": consumer.dropped,
         })).collect::<Vec<_>>(),
     });
-    context.output.show(&document, || report(&tables, &consumers));
+    context.output.show(&document, || report(&tables, &consumers, &names));
     let complete = tables.iter().all(|table| table.complete);
     Ok(if complete { Exit::Done } else { Exit::Differences })
 }
 
-fn report(tables: &[LoggedTable], consumers: &[Consumer]) -> String {
+/// `names` are those of pipelines by their ids, as far as they are known.
+fn report(tables: &[LoggedTable], consumers: &[Consumer], names: &BTreeMap<String, String>) -> String {
     if tables.is_empty() {
         return "no changes are logged here; `vitrina changelog install TABLE --key …` shows how".to_owned();
     }
@@ -146,7 +231,8 @@ fn report(tables: &[LoggedTable], consumers: &[Consumer]) -> String {
     };
     let follower = |consumer: &Consumer| {
         let state = if consumer.dropped { "dropped: its next run loads anew" } else { "followed" };
-        [consumer.pipeline.clone(), state.to_owned(), format!("{} s ago", count(consumer.silent_seconds))]
+        let name = names.get(&consumer.pipeline).unwrap_or(&consumer.pipeline);
+        [name.clone(), state.to_owned(), format!("{} s ago", count(consumer.silent_seconds))]
     };
     let mut parts = vec![output::table(["table", "triggers", "changes kept"], tables.iter().map(table))];
     if !consumers.is_empty() {
@@ -160,7 +246,9 @@ async fn desk(at: &At, settings: &Settings) -> Result<(Desk, String)> {
     let mut connection = choose(at, settings)?;
     let reader = user(connection.url.get().expose_secret());
     if let Some(url) = &at.url {
-        connection.url = url.as_str().into();
+        // No parser of the argument: clap would repeat the URL in its error.
+        let refused = |complaint| Exit::Usage.fault(format!("the URL of --url is refused: {complaint}"));
+        connection.url = config::connection_url(url).map_err(refused)?.into();
     }
     Ok((Desk::open(&connection).await?, reader))
 }

@@ -16,7 +16,7 @@ Examples:
 pub(crate) async fn run(context: &Context) -> Result<Exit> {
     let store = Store::connect(&context.database_url()?, "vitrina-migrate", 2).await?;
     let schema = bring_up_to_date(&store).await?;
-    let contested = contested(&store).await?;
+    let contested = contested(&store).await.map_err(refused)?;
     store.close().await;
     context.output.show(&json!({"applied": schema.applied, "known": schema.known}), || {
         format!("schema etl is up to date: {} of {} migrations are applied", schema.applied, schema.known)

@@ -45,7 +45,8 @@ pub(crate) struct Paths {
     /// Delete pipelines and targets that the files do not name
     #[arg(long)]
     prune: bool,
-    /// keep or reset: what becomes of the checkpoints of pipelines whose query, key or target changes
+    /// keep or reset: what becomes of the checkpoints of pipelines whose query, key or target changes, or
+    /// has changed before without an answer
     #[arg(long, value_name = "WHAT")]
     checkpoint: Option<Decision>,
 }
@@ -99,7 +100,7 @@ pub(crate) async fn diff(args: &Args, context: &Context) -> Result<Exit> {
 async fn show(args: &Args, context: &Context, tell: fn(&PlannedChange) -> String) -> Result<Exit> {
     let (files, client) = (Files::read(&args.files.paths)?, context.client()?);
     let configuration = args.files.configuration(&files);
-    let plan = client.plan(&configuration).await.map_err(|error| files.explain(error))?;
+    let plan = planned(&client, &configuration, &files).await?;
     context.output.show(&plan.document, || text(&plan.known, tell));
     complain(&plan.known, &files);
     Ok(match plan.known.ok {
@@ -112,7 +113,7 @@ async fn show(args: &Args, context: &Context, tell: fn(&PlannedChange) -> String
 pub(crate) async fn apply(args: &Apply, context: &Context) -> Result<Exit> {
     let (files, client) = (Files::read(&args.files.paths)?, context.client()?);
     let configuration = args.files.configuration(&files);
-    let plan = client.plan(&configuration).await.map_err(|error| files.explain(error))?.known;
+    let plan = planned(&client, &configuration, &files).await?.known;
     complain(&plan, &files);
     if !plan.ok {
         return Ok(Exit::Usage);
@@ -154,6 +155,22 @@ pub(crate) async fn apply(args: &Apply, context: &Context) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// The sources are asked about every pipeline that changes.
+pub(super) async fn planned(client: &Client, configuration: &Value, files: &Files) -> Result<Answer<Plan>> {
+    let count = |kind: &str| configuration[kind].as_array().map_or(0, Vec::len);
+    let what = format!(
+        "plans {} and {}",
+        counted(count("pipelines"), "pipeline"),
+        counted(count("targets"), "target")
+    );
+    let plan = output::elapsing(&what, client.plan(configuration)).await;
+    plan.map_err(|error| files.explain(error))
+}
+
+pub(super) fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 const STILL_RUNS: &str =
     "\nhint: `vitrina status` shows what runs; `vitrina pause` or `vitrina cancel` ends it sooner";
 /// Refusals that end with the run that they speak of.
@@ -168,7 +185,9 @@ async fn carry_out(
 ) -> Result<Answer<Applied>> {
     let mut progress = Progress::default();
     loop {
-        match client.apply(configuration.clone(), &plan.hash).await {
+        let what =
+            format!("checks the plan once more, and applies {}", counted(plan.changes.len(), "change"));
+        match output::elapsing(&what, client.apply(configuration.clone(), &plan.hash)).await {
             Err(client::Error::Refused(problem)) if waits && IN_THE_WAY.contains(&problem.code.as_str()) => {
                 let reason = format!("waits for the end of a run: {}", problem.detail);
                 progress.show("waits", &reason, None);

@@ -63,7 +63,9 @@ fn row(reconcile: &Reconcile) -> [String; 9] {
         reconcile.level.to_string(),
         reconcile.trigger.to_string(),
         reconcile.status.to_string(),
-        reconcile.verdict.map_or_else(none, |verdict| verdict.to_string()),
+        reconcile.verdict.map_or_else(none, |verdict| {
+            format!("{verdict}{}", if reconcile.outdated { ", outdated" } else { "" })
+        }),
         reconcile.figures.as_ref().map_or_else(none, |figures| grouped(figures.differences())),
         reconcile.duration_ms.map_or_else(none, seconds),
         reconcile.id.to_string(),

@@ -115,7 +115,8 @@ fn backfill(row: &Row) -> Option<String> {
 
 fn reconcile(row: &Row) -> Option<String> {
     let Some(last) = &row.reconcile else { return Some("the target was never compared".to_owned()) };
-    let at = time(last.finished_at);
+    let before = if last.outdated { ", before the configuration was changed" } else { "" };
+    let at = format!("{}{before}", time(last.finished_at));
     Some(match (&last.difference, last.listed) {
         (Some(difference), _) => format!("{} in the reconcile of {at} ({})", difference.kind, last.id),
         (None, Some(_)) => format!("not among the rows that differ in the reconcile of {at}"),

@@ -111,7 +111,7 @@ fn row(pipeline: &Listed) -> [String; 8] {
         pipeline.mode.to_string(),
         pipeline.target.clone(),
         pipeline.last_run.as_ref().map_or_else(|| "never".to_owned(), summary),
-        pipeline.last_reconcile.as_ref().map_or_else(|| "-".to_owned(), verdict),
+        pipeline.last_reconcile.as_ref().map_or_else(|| "-".to_owned(), short_verdict),
         next_run(pipeline),
     ]
 }
@@ -164,10 +164,11 @@ fn described(status: &PipelineStatus) -> String {
     }
     if let Some(last) = &status.last_reconcile {
         text.push_str(&format!(
-            "\nverdict: {}, by {} at {}",
+            "\nverdict: {}, by {} at {}{}",
             verdict(last),
             last.level,
-            time(last.finished_at)
+            time(last.finished_at),
+            if last.outdated { ", before its configuration was changed" } else { "" }
         ));
     }
     let Some(run) = &status.last_run else { return text + "\nlast run: never" };
@@ -184,6 +185,11 @@ pub(super) fn reason(waiting: &Waiting) -> String {
         (detail, Some(hint)) => format!("{detail}\nhint: {hint}"),
         (detail, None) => detail.to_owned(),
     }
+}
+
+/// In a cell of a table.
+fn short_verdict(last: &LastReconcile) -> String {
+    format!("{}{}", verdict(last), if last.outdated { ", outdated" } else { "" })
 }
 
 /// `equal`, or by how many rows the target differs.

@@ -8,7 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 use vitrina_api::check_admin_token;
-use vitrina_store::{ADMIN, Actor, NewToken, Offered, Role, Store, TokenRecord};
+use vitrina_core::{is_tag, tag_rule};
+use vitrina_store::{ADMIN, Actor, NewToken, Offered, Role, Scope, Store, TokenRecord};
 
 use crate::context::{Context, connect};
 use crate::exit::Exit;
@@ -21,6 +22,7 @@ Examples:
   vitrina token create grafana --role viewer   prints it, this once
   vitrina token create analyst --role viewer --rows   sees values of rows as well
   vitrina token create ci --role admin --expires-in 720h
+  vitrina token create team-films --role operator --tag films --tag search   only pipelines with one of these tags
   vitrina token admin --replace   with the new value in VITRINA_ADMIN_TOKEN
   vitrina token list
   vitrina token revoke grafana";
@@ -50,6 +52,10 @@ enum Command {
         /// Show no values of rows to it
         #[arg(long)]
         no_rows: bool,
+        /// Only for pipelines that have this tag; repeated, one of them is enough. All others do not exist for the token, and the
+        /// installation as a whole is not its to manage. Without any, the token is for all pipelines
+        #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
+        tags: Vec<String>,
         /// Replace a token of this name
         #[arg(long)]
         replace: bool,
@@ -93,10 +99,10 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let store = connect(&settings, "vitrina-token", 1).await?;
     store.check_schema().await?;
     let done = match &args.command {
-        Command::Create { name, role, expires_in, rows, no_rows, replace } => {
+        Command::Create { name, role, expires_in, rows, no_rows, tags, replace } => {
             let role = Role::from(*role);
-            let rights =
-                Rights { role, sees_rows: sees_rows(role, *rows, *no_rows)?, expires_in: *expires_in };
+            let sees_rows = sees_rows(role, *rows, *no_rows)?;
+            let rights = Rights { role, sees_rows, scope: scope(tags), expires_in: *expires_in };
             create(&store, name, &rights, *replace, context).await
         }
         Command::Admin { replace } => admin(&store, settings.api.admin_token.as_ref(), *replace).await,
@@ -111,7 +117,23 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
 struct Rights {
     role: Role,
     sees_rows: bool,
+    scope: Scope,
     expires_in: Option<Duration>,
+}
+
+fn scope(tags: &[String]) -> Scope {
+    match tags {
+        [] => Scope::EVERYTHING,
+        tags => Scope::of(tags),
+    }
+}
+
+/// As a pipeline may have it: another one would be for none.
+fn tag(text: &str) -> Result<String, String> {
+    match is_tag(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("{}\nhint: give --tag again for another tag", tag_rule())),
+    }
 }
 
 /// An admin writes the queries, and could show rows to anybody.
@@ -124,7 +146,7 @@ fn sees_rows(role: Role, rows: bool, no_rows: bool) -> Result<bool> {
 }
 
 async fn create(store: &Store, name: &str, rights: &Rights, replace: bool, context: &Context) -> Result<()> {
-    let Rights { role, sees_rows, expires_in } = *rights;
+    let Rights { role, sees_rows, expires_in, ref scope } = *rights;
     check_name(name)?;
     if !replace && store.tokens().await?.iter().any(|token| token.name == name) {
         let message = format!(
@@ -135,12 +157,15 @@ async fn create(store: &Store, name: &str, rights: &Rights, replace: bool, conte
     let expires_at =
         expires_in.and_then(|time| SignedDuration::try_from(time).ok()).map(|time| Timestamp::now() + time);
     let secret = draw();
-    let token = NewToken { expires_at, sees_rows, ..NewToken::of(name, role, &secret) };
+    let token = NewToken { expires_at, sees_rows, scope: scope.clone(), ..NewToken::of(name, role, &secret) };
     store.put_token(&token).await?;
-    let after = json!({"role": role.as_str(), "sees_rows": sees_rows, "expires_at": expires_at});
+    let tags = scope.tags();
+    let after =
+        json!({"role": role.as_str(), "sees_rows": sees_rows, "tags": tags, "expires_at": expires_at});
     store.audit(&actor(), "token.create", &format!("token {name}"), None, Some(after)).await?;
     let document = json!({
-        "name": name, "role": role.as_str(), "sees_rows": sees_rows, "expires_at": expires_at, "token": secret,
+        "name": name, "role": role.as_str(), "sees_rows": sees_rows, "tags": tags, "expires_at": expires_at,
+        "token": secret,
     });
     context.output.show(&document, || secret.clone());
     output::say("keep it: it is shown this once");
@@ -175,18 +200,22 @@ async fn list(store: &Store, context: &Context) -> Result<()> {
     context.output.show(&tokens, || {
         let moment = |at: Option<Timestamp>, none: &str| at.map_or_else(|| none.to_owned(), time);
         let row = |token: &TokenRecord| {
-            let TokenRecord { name, role, sees_rows, created_at, expires_at, last_used_at, .. } = token;
+            let TokenRecord { name, role, sees_rows, scope, created_at, expires_at, last_used_at } = token;
             let role = role.as_str().to_owned();
             [
                 name.clone(),
                 role,
                 if *sees_rows { "yes" } else { "no" }.to_owned(),
+                scope.tags().map_or_else(|| "all".to_owned(), |tags| tags.join(", ")),
                 time(*created_at),
                 moment(*expires_at, "never"),
                 moment(*last_used_at, "never"),
             ]
         };
-        output::table(["token", "role", "rows", "made", "expires", "last used"], tokens.iter().map(row))
+        output::table(
+            ["token", "role", "rows", "pipelines", "made", "expires", "last used"],
+            tokens.iter().map(row),
+        )
     });
     Ok(())
 }

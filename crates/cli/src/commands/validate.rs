@@ -4,13 +4,19 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use futures_util::{StreamExt, stream};
 use serde_json::json;
 
-use crate::client::{Check, Verdict};
+use crate::client::{Check, Client, Verdict};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::files::Files;
 use crate::output;
+
+use super::plan::{counted, planned};
+
+/// As many as a runner looks at at a time: one more would use up its own patience waiting.
+const AT_A_TIME: usize = 4;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -55,21 +61,12 @@ async fn saved(pipeline: &str, context: &Context) -> Result<Exit> {
 /// First the files taken together; where nothing is wrong with them, each pipeline at its source and target.
 async fn files(paths: &[PathBuf], context: &Context) -> Result<Exit> {
     let (files, client) = (Files::read(paths)?, context.client()?);
-    let plan = client.plan(&files.configuration(false)).await.map_err(|error| files.explain(error))?.known;
+    let plan = planned(&client, &files.configuration(false), &files).await?.known;
     let mut checks = plan.checks;
     if plan.ok {
         // Who writes where, and under which names, is the plan's to say: it knows all of the files.
         checks.retain(|check| ["target.owned", "target.alias_taken"].contains(&check.code.as_str()));
-        for (place, question) in files.questions() {
-            let verdict = client.validate_unsaved(&question).await.map_err(|error| files.explain(error))?;
-            let Verdict { checks: found, .. } = verdict.known;
-            checks.extend(
-                found
-                    .into_iter()
-                    .filter(|check| check.code != "target.owned")
-                    .map(|check| Check { field: format!("/pipelines/{place}{}", check.field), ..check }),
-            );
-        }
+        checks.extend(each(&client, &files).await?);
     }
     let ok = checks.iter().all(|check| check.severity != "error");
     context.output.show(&json!({"ok": ok, "checks": checks}), || {
@@ -80,6 +77,23 @@ async fn files(paths: &[PathBuf], context: &Context) -> Result<Exit> {
         output::say("nothing speaks against these files");
     }
     Ok(exit(ok))
+}
+
+/// What is found about each pipeline, in the order of the files.
+async fn each(client: &Client, files: &Files) -> Result<Vec<Check>> {
+    let questions: Vec<_> = files.questions().collect();
+    let total = questions.len();
+    let asked = questions.into_iter().map(async |(place, question)| {
+        let Verdict { checks, .. } = client.validate_unsaved(&question).await?.known;
+        let found = checks.into_iter().filter(|check| check.code != "target.owned");
+        let placed =
+            found.map(|check| Check { field: format!("/pipelines/{place}{}", check.field), ..check });
+        Ok(placed.collect::<Vec<_>>())
+    });
+    let work = stream::iter(asked).buffered(AT_A_TIME);
+    let what = format!("validates {}", counted(total, "pipeline"));
+    let found = output::counting(&what, total, work).await.map_err(|error| files.explain(error))?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 fn exit(ok: bool) -> Exit {

@@ -52,7 +52,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("runner.name", "VITRINA_RUNNER_NAME", Text, Derived("<host>-<process id>"), "how this runner signs its leases"),
     setting("runner.max_concurrent", "VITRINA_RUNNER_MAX_CONCURRENT", Text, Value("4"), "runs at a time"),
     setting("runner.poll_interval", "VITRINA_RUNNER_POLL_INTERVAL", Text, Value("1s"), "how often to look for requested runs, and at least every 10s"),
-    setting("runner.lease", "VITRINA_RUNNER_LEASE", Text, Value("30s"), "how long a silent runner keeps its pipelines"),
+    setting("runner.lease", "VITRINA_RUNNER_LEASE", Text, Value("30s"), "how long a silent runner keeps its pipelines; as every other wait of these settings 24h at most"),
     setting("runner.shutdown_timeout", "VITRINA_RUNNER_SHUTDOWN_TIMEOUT", Text, Value("30s"), "how long a stopping runner may finish its batches"),
     setting("runner.pause_timeout", "VITRINA_RUNNER_PAUSE_TIMEOUT", Text, Value("60s"), "how long a pause waits for the batch under way before that is rolled back"),
     setting("runner.max_batch_bytes", "VITRINA_RUNNER_MAX_BATCH_BYTES", Text, Value("16MB"), "bounds the memory of a batch, whatever its batch_size"),
@@ -61,7 +61,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("runner.load_max_age", "VITRINA_RUNNER_LOAD_MAX_AGE", Text, Value("24h"), "a load that was opened longer ago is not resumed by another run: it begins anew"),
     setting("runner.changelog_max_age", "VITRINA_RUNNER_CHANGELOG_MAX_AGE", Text, Value("168h"), "a change log does not wait longer for a pipeline that follows it"),
     setting("runner.metrics_listen", "VITRINA_RUNNER_METRICS_LISTEN", Text, Unset, "IP address and port where the runner shows `/metrics` and `/health/live`, to anyone; without it nowhere"),
-    setting("runner.keep_history", "VITRINA_RUNNER_KEEP_HISTORY", Text, Value("2160h"), "how long runs, their batches and their logs are kept; the newest run of a pipeline stays"),
+    setting("runner.keep_history", "VITRINA_RUNNER_KEEP_HISTORY", Text, Value("2160h"), "how long runs, their batches and their logs are kept, 87600h at most; the newest run of a pipeline stays"),
     setting("python.modules", "VITRINA_PYTHON_MODULES", List, Unset, "Python modules whose registered functions pipelines may name; without it none"),
     setting("python.interpreter", "VITRINA_PYTHON_INTERPRETER", Text, Value("python3"), "the `python` of the environment that has what these modules need"),
     setting("python.path", "VITRINA_PYTHON_PATH", List, Unset, "folders where modules are looked for before the environment's own"),
@@ -77,7 +77,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("connections.<name>.url", "VITRINA_CONNECTIONS_<NAME>_URL", SecretUrl, Derived("for `marts`: database_url"), "a Postgres or search server, several nodes of one with commas between them; for `search` also ELASTICSEARCH_URL or OPENSEARCH_URL"),
     setting("connections.<name>.api_key", "VITRINA_CONNECTIONS_<NAME>_API_KEY", SecretText, Unset, "for a search server: a key in Base64, instead of a user and a password in the url"),
     setting("connections.<name>.ca", "VITRINA_CONNECTIONS_<NAME>_CA", Text, Unset, "for a search server: a PEM file with certificates to trust beside the system's"),
-    setting("connections.<name>.allowed_schemas", "VITRINA_CONNECTIONS_<NAME>_ALLOWED_SCHEMAS", List, Value("content,ugc"), "schemas that pipelines may read"),
+    setting("connections.<name>.allowed_schemas", "VITRINA_CONNECTIONS_<NAME>_ALLOWED_SCHEMAS", List, Value("content,ugc"), "schemas that pipelines may read; the default is the sample cinema's, other databases need their own"),
 ];
 
 const fn setting(

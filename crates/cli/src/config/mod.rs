@@ -28,7 +28,7 @@ pub use error::{ConfigError, Problem};
 pub use known::reference;
 pub(crate) use mask::{hides_its_secrets, masked};
 pub use origin::Origin;
-pub(crate) use parse::duration;
+pub(crate) use parse::{connection_url, duration};
 pub use settings::{ApiSettings, Connection, LogFormat, LogSettings, RunnerSettings, Settings};
 
 /// Everything the configuration depends on.

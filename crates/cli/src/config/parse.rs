@@ -34,11 +34,20 @@ pub(super) fn urls(text: &str) -> Vec<&str> {
     }
 }
 
+const URL_FORM: &str = "write scheme://user:password@host:port/…, with special characters as %XX";
+
+/// The URL of a database or a search server that a command takes as an argument, as settings take it.
+pub(crate) fn connection_url(text: &str) -> Result<SecretString, Complaint> {
+    secret_url(text, POSTGRES_OR_HTTP)
+}
+
 fn parse_url(text: &str, schemes: &[&str]) -> Result<Url, Complaint> {
-    let url = Url::parse(text).map_err(|error| {
-        let hint = "write scheme://user:password@host:port/…, with special characters as %XX";
-        Complaint::new(format!("is no URL: {error}"), hint)
-    })?;
+    let url = Url::parse(text).map_err(|error| Complaint::new(format!("is no URL: {error}"), URL_FORM))?;
+    if has_stray_at(text) {
+        // What stands before it would be taken for a host, and named in errors.
+        let message = "is no URL that can be read safely: it has an `@` that does not end the password";
+        return Err(Complaint::new(message, URL_FORM));
+    }
     if schemes.contains(&url.scheme()) {
         return Ok(url);
     }
@@ -46,6 +55,16 @@ fn parse_url(text: &str, schemes: &[&str]) -> Result<Url, Complaint> {
         "is no URL of the kind this setting needs",
         format!("begin it with {}://", schemes.join(":// or ")),
     ))
+}
+
+/// A password with `@`, `/`, `?` or `#` in it splits the URL in the wrong place, and every parser in another one.
+fn has_stray_at(text: &str) -> bool {
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+    // HTTP takes a backslash for a slash.
+    let ends = |c: char| matches!(c, '/' | '?' | '#') || (c == '\\' && HTTP.contains(&scheme));
+    let end = rest.find(ends).unwrap_or(rest.len());
+    let (authority, behind) = rest.split_at(end);
+    authority.matches('@').count() > 1 || behind.contains('@')
 }
 
 pub(super) fn api_url(text: &str) -> Result<Url, Complaint> {
@@ -127,12 +146,31 @@ pub(super) fn bytes(text: &str) -> Result<usize, Complaint> {
     bytes.filter(|bytes| *bytes > 0).ok_or_else(complaint)
 }
 
+/// The most that a wait or a lease may be: what is longer keeps a pipeline from ever being taken over.
+const LONGEST_WAIT_HOURS: u64 = 24;
+/// The most that anything is kept or valid. Moments that far away can still be computed with.
+const LONGEST_HOURS: u64 = 10 * 8760;
+
+/// For how long something is kept, or valid.
 pub(crate) fn duration(text: &str) -> Result<Duration, Complaint> {
+    bounded(text, LONGEST_HOURS)
+}
+
+/// For how long something is waited for.
+pub(super) fn wait(text: &str) -> Result<Duration, Complaint> {
+    bounded(text, LONGEST_WAIT_HOURS)
+}
+
+fn bounded(text: &str, most_hours: u64) -> Result<Duration, Complaint> {
     let parsed = text.parse::<SignedDuration>().ok().and_then(|duration| duration.try_into().ok());
-    parsed.filter(|duration: &Duration| !duration.is_zero()).ok_or_else(|| {
+    let duration = parsed.filter(|duration: &Duration| !duration.is_zero()).ok_or_else(|| {
         let hint = "write a number above zero and its unit, such as 500ms, 1s, 5m or 1h";
         Complaint::new("is no duration", hint)
-    })
+    })?;
+    match duration <= Duration::from_secs(most_hours * 3600) {
+        true => Ok(duration),
+        false => Err(Complaint::new("is too long", format!("write at most {most_hours}h"))),
+    }
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, Complaint> {

@@ -239,12 +239,12 @@ impl Reader<'_> {
     fn runner(&mut self) -> Option<RunnerSettings> {
         let name = self.text("runner.name", parse::name);
         let max_concurrent = self.text("runner.max_concurrent", parse::count);
-        let poll_interval = self.text("runner.poll_interval", parse::duration);
-        let lease = self.text("runner.lease", parse::duration);
-        let shutdown_timeout = self.text("runner.shutdown_timeout", parse::duration);
-        let pause_timeout = self.text("runner.pause_timeout", parse::duration);
+        let poll_interval = self.text("runner.poll_interval", parse::wait);
+        let lease = self.text("runner.lease", parse::wait);
+        let shutdown_timeout = self.text("runner.shutdown_timeout", parse::wait);
+        let pause_timeout = self.text("runner.pause_timeout", parse::wait);
         let max_batch_bytes = self.text("runner.max_batch_bytes", parse::bytes);
-        let source_patience = self.text("runner.source_patience", parse::duration);
+        let source_patience = self.text("runner.source_patience", parse::wait);
         let max_query_cost = self.text("runner.max_query_cost", parse::cost);
         let changelog_max_age = self.text("runner.changelog_max_age", parse::duration);
         let load_max_age = self.text("runner.load_max_age", parse::duration);
@@ -277,7 +277,7 @@ impl Reader<'_> {
         let user = self.optional_text("python.user", parse::name);
         let warm = self.text("python.warm_workers", parse::count);
         let workers_a_run = self.text("python.workers_per_run", parse::count);
-        let deadline = self.text("python.deadline", parse::duration);
+        let deadline = self.text("python.deadline", parse::wait);
         let memory_limit = self.text("python.memory_limit", parse::bytes);
         let batches_a_worker = self.text("python.batches_per_worker", parse::count);
         let settings = PythonSettings {

@@ -246,7 +246,10 @@ fn read(path: &Path, largest: u64) -> std::result::Result<String, String> {
     if text.len() as u64 > largest {
         return Err(format!("it is larger than {largest} bytes"));
     }
-    Ok(text)
+    match text.contains('\0') {
+        true => Err("it contains the character NUL, as a file that is no text does".to_owned()),
+        false => Ok(text),
+    }
 }
 
 /// `sql_file` stands for the SQL itself.
@@ -330,6 +333,16 @@ mod tests {
         let empty = in_a_folder(&[("a.txt", "")]);
         let error = Files::read(&[empty.path().to_owned()]).expect_err("an error").to_string();
         assert!(error.contains("no YAML file"), "{error}");
+    }
+
+    #[test]
+    fn a_file_with_a_nul_in_it_is_named() {
+        let yaml = "pipelines: [{name: x, sql_file: x.sql}]";
+        for (sql, text, told) in [("select 1\0", yaml, "x.sql"), ("select 1", "pipelines: []\0", "a.yaml")] {
+            let folder = in_a_folder(&[("x.sql", sql), ("a.yaml", text)]);
+            let error = Files::read(&[folder.path().to_owned()]).expect_err(told).to_string();
+            assert!(error.contains(told) && error.contains("NUL") && error.contains("\nhint: "), "{error}");
+        }
     }
 
     #[test]

@@ -10,7 +10,9 @@ use comfy_table::Table;
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub(crate) use progress::{Pace, Progress};
+pub(crate) use vitrina_core::shell_word;
+
+pub(crate) use progress::{Pace, Progress, counting, elapsing};
 pub(crate) use table::{fitting, table, wide_table, yielding};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -122,12 +124,6 @@ pub(crate) fn grouped(number: u64) -> String {
 
 pub(crate) fn seconds(milliseconds: u64) -> String {
     format!("{:.2} s", milliseconds as f64 / 1000.0)
-}
-
-/// As a person can type it.
-pub(crate) fn shell_word(text: &str) -> String {
-    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));
-    if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 pub(crate) fn time(at: Timestamp) -> String {

@@ -2,12 +2,18 @@
 //! comes to another stage and every ten seconds.
 
 use std::io::{self, IsTerminal, Write};
+use std::pin::pin;
 use std::time::{Duration, Instant};
+
+use futures_util::{Stream, StreamExt};
+use tokio::time::timeout;
 
 use super::{grouped, say, table::cut};
 
 /// How often a log or a pipe is told.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
+/// How often a terminal is, and how long quick work takes at most.
+const SHOWN_EVERY: Duration = Duration::from_secs(1);
 const BAR: usize = 20;
 /// Of a terminal that does not tell.
 const WIDTH: usize = 80;
@@ -57,6 +63,45 @@ impl Progress {
             say("");
         }
     }
+}
+
+/// Work that tells nothing of itself, in a line that says for how long it has gone on. Quick work needs none.
+pub(crate) async fn elapsing<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let (mut progress, began) = (Progress::default(), Instant::now());
+    let mut work = pin!(work);
+    loop {
+        if let Ok(done) = timeout(SHOWN_EVERY, &mut work).await {
+            progress.finish();
+            return done;
+        }
+        progress.show(what, &format!("{what}: {} s", began.elapsed().as_secs()), None);
+    }
+}
+
+/// Pieces of work in a line that says how many of them are done. The first that fails ends it.
+pub(crate) async fn counting<T, E>(
+    what: &str,
+    total: usize,
+    work: impl Stream<Item = Result<T, E>>,
+) -> Result<Vec<T>, E> {
+    let (mut progress, began, mut done) = (Progress::default(), Instant::now(), Vec::with_capacity(total));
+    let mut work = pin!(work);
+    let ended = loop {
+        match timeout(SHOWN_EVERY, work.next()).await {
+            Ok(Some(Ok(piece))) => done.push(piece),
+            Ok(Some(Err(error))) => break Err(error),
+            Ok(None) => break Ok(()),
+            Err(_) => {}
+        }
+        let elapsed = began.elapsed();
+        if elapsed >= SHOWN_EVERY {
+            let pace = Pace { done: done.len() as u64, total: Some(total as u64), elapsed };
+            let text = format!("{what}: {} of {total}, {} s", done.len(), elapsed.as_secs());
+            progress.show(what, &text, pace.share());
+        }
+    };
+    progress.finish();
+    ended.map(|()| done)
 }
 
 /// How fast work goes on, and when it will be done.
@@ -117,6 +162,13 @@ mod tests {
         assert_eq!(bar(0.0), "░░░░░░░░░░░░░░░░░░░░   0%");
         assert_eq!(bar(0.5), "██████████░░░░░░░░░░  50%");
         assert_eq!(bar(1.0), "████████████████████ 100%");
+    }
+
+    #[tokio::test]
+    async fn pieces_of_work_are_answered_in_their_order_and_the_first_that_fails_ends_it() {
+        let work = |last: Result<u32, &'static str>| futures_util::stream::iter([Ok(1), Ok(2), last, Ok(4)]);
+        assert_eq!(counting("counts", 4, work(Ok(3))).await, Ok(vec![1, 2, 3, 4]));
+        assert_eq!(counting("counts", 4, work(Err("no"))).await, Err("no"));
     }
 
     #[test]

@@ -47,6 +47,22 @@ fn with_database(command: Vitrina, db: &Database) -> Vitrina {
     command.variable("VITRINA_DATABASE_URL", url).variable("VITRINA_CONNECTIONS_CINEMA_URL", url)
 }
 
+/// The source is asked about a table that somebody has locked: it gives up after two seconds.
+#[tokio::test]
+async fn a_plan_that_takes_long_says_what_it_is_doing_where_there_is_no_terminal_either() {
+    let place = Place::new().await;
+    let quick = text(&place.vitrina(&["plan", "films.yaml"], FILMS, SQL).output().stderr);
+    assert!(!quick.contains("plans 1 pipeline"), "{quick}");
+    let blocker = place.db.client().await;
+    blocker.batch_execute("begin; lock table content.film").await.unwrap();
+    let said = text(&place.vitrina(&["plan", "films.yaml"], FILMS, SQL).output().stderr);
+    assert!(said.contains("plans 1 pipeline and 1 target: 1 s"), "{said}");
+    let said = text(&place.vitrina(&["validate", "films.yaml"], FILMS, SQL).output().stderr);
+    assert!(said.contains("validates 1 pipeline: 0 of 1, 1 s"), "{said}");
+    let said = text(&place.vitrina(&["apply", "films.yaml", "--yes"], FILMS, SQL).output().stderr);
+    assert!(said.contains("checks the plan once more, and applies 2 changes: 1 s"), "{said}");
+}
+
 const SOURCES_OF_SHARED_MARTS: &str = "
     create table content.orders (id int primary key, total int, modified timestamptz not null default now());
     create table content.customers (id int primary key, name text, phone text);
@@ -151,6 +167,36 @@ async fn a_changed_query_says_what_becomes_of_its_checkpoint_and_the_next_run_do
     assert!(kept.contains("! films goes on from its checkpoint"), "{kept}");
     let read = edited(&["run", "films", "--watch"]).ends(0);
     assert!(read.contains("0 rows read, 0 written"), "{read}");
+}
+
+#[tokio::test]
+async fn an_apply_without_a_decision_is_followed_by_one_that_gives_it() {
+    let place = Place::new().await;
+    place.db.execute("insert into content.film values (1, 'Film', '2026-01-01'); alter table analytics.film add column modified timestamptz").await;
+    let (files, query) = (format!("{FILMS}{FOLLOWED}"), "select id, title, modified from content.film\n");
+    place.vitrina(&["apply", ".", "--yes"], &files, query).ends(0);
+    place.vitrina(&["run", "films", "--watch"], &files, query).ends(0);
+    let louder = "select id, upper(title) as title, modified from content.film\n";
+    let edited = |arguments: &[&str]| place.vitrina(arguments, &files, louder);
+    edited(&["apply", ".", "--yes"]).ends(0);
+    let again = edited(&["apply", ".", "--yes"]).output();
+    assert_eq!(text(&again.stdout), "nothing to change\n");
+    assert!(
+        text(&again.stderr).contains("--checkpoint keep or reset answers here"),
+        "{}",
+        text(&again.stderr)
+    );
+    let plan = edited(&["plan", ".", "--checkpoint", "reset"]).ends(0);
+    assert!(
+        plan.starts_with("~ pipeline films\n    ! films begins anew: its next run reads everything\n"),
+        "{plan}"
+    );
+    let applied = edited(&["apply", ".", "--yes", "--checkpoint", "reset"]).ends(0);
+    assert!(applied.ends_with("applied 1 changes\n"), "{applied}");
+    edited(&["run", "films", "--watch"]).ends(0);
+    assert_eq!(place.db.value::<String>("select title from analytics.film").await, "FILM");
+    let done = edited(&["apply", ".", "--yes", "--checkpoint", "reset"]).ends(0);
+    assert_eq!(done, "nothing to change\n");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use rstest::rstest;
 use serde_json::json;
 use vitrina_testbed::{Database, Fault, FaultProxy, SearchServer};
 
-use super::{Vitrina, vitrina};
+use super::{Vitrina, address, text, vitrina};
 
 fn on(db: &Database, arguments: &[&str]) -> Vitrina {
     vitrina(arguments).variable("VITRINA_DATABASE_URL", db.url())
@@ -19,6 +19,41 @@ async fn migrate_prints_what_is_applied_and_may_be_repeated() {
     assert!(first.contains("\"applied\""), "{first}");
     assert_eq!(on(&db, &["migrate", "-o", "json"]).ends(0), first);
     assert!(on(&db, &["migrate"]).ends(0).starts_with("schema etl is up to date: "));
+}
+
+/// The login of a source, say, or one that may look at the migrations and at nothing else.
+#[rstest]
+#[case::nothing("")]
+#[case::the_schema("grant usage on schema etl to LOGIN")]
+#[case::the_migrations("grant usage on schema etl to LOGIN; grant select on etl.etl_migrations to LOGIN")]
+#[tokio::test]
+async fn a_login_that_may_not_migrate_is_told_who_may(#[case] grants: &str) {
+    let db = Database::fresh().await;
+    on(&db, &["migrate"]).ends(0);
+    let login = format!("reader_{}", &db.name()[db.name().len() - 8..]);
+    let grants = grants.replace("LOGIN", &login);
+    db.execute(&format!("create role {login} login password 'read'; {grants}")).await;
+    let url = db.url_as(&login, "read");
+    let error = vitrina(&["migrate"]).variable("VITRINA_DATABASE_URL", url).refuses(4);
+    assert!(error.contains("hint: run `vitrina migrate` as the owner of the database"), "{error}");
+}
+
+/// What /health says of it.
+#[tokio::test]
+async fn an_api_without_a_runner_is_said_to_be_degraded() {
+    let db = Database::fresh().await;
+    on(&db, &["migrate"]).ends(0);
+    let away = "postgres://nobody@127.0.0.1:1/none";
+    let serve = on(&db, &["serve", "--listen", "127.0.0.1:0"]);
+    let mut serve = serve.variable("VITRINA_CONNECTIONS_CONTENT_URL", away).start();
+    let api = format!("http://{}", address(&serve.says_until("the API listens").pop().unwrap()));
+    let said = vitrina(&["health"]).variable("VITRINA_API_URL", &api).ends(0);
+    assert!(said.contains("answers at http"), "{said}");
+    assert!(said.contains(", and is degraded; runners alive: 0"), "{said}");
+    assert!(said.contains("\nsource content: "), "{said}");
+    let report = on(&db, &["doctor"]).variable("VITRINA_API_URL", &api).output();
+    let report = text(&report.stdout);
+    assert!(report.contains("warn  API: it answers at http"), "{report}");
 }
 
 #[rstest]
@@ -113,6 +148,30 @@ async fn doctor_finds_a_source_login_that_may_write_and_a_missing_schema() {
     assert!(report.contains("warn  API: cannot reach the API at http://127.0.0.1:1/"), "{report}");
     assert!(report.contains("warn  runners: none is alive"), "{report}");
     assert!(report.contains("ok    marts: they are in the meta-store's database"), "{report}");
+}
+
+#[tokio::test]
+async fn who_has_not_said_which_schemas_pipelines_may_read_is_told_the_value_to_set() {
+    let db = Database::fresh().await;
+    db.execute("create schema shop; create table shop.orders (id int primary key)").await;
+    on(&db, &["migrate"]).ends(0);
+    let shop = |arguments: &[&str]| {
+        on(&db, arguments)
+            .variable("VITRINA_CONNECTIONS_SHOP_URL", db.url())
+            .variable("VITRINA_ALLOWED_TARGETS", "analytics.*")
+    };
+    let report = shop(&["doctor"]).variable("VITRINA_API_URL", "http://127.0.0.1:1").ends(4);
+    assert!(report.contains("FAIL  source shop: its database has no schema content, ugc"), "{report}");
+    assert!(report.contains("set VITRINA_CONNECTIONS_SHOP_ALLOWED_SCHEMAS='shop'"), "{report}");
+
+    let mut up = shop(&["up", "--listen", "127.0.0.1:0"]).start();
+    let api = format!("http://{}", up.is_up());
+    let file = "pipelines: [{name: orders, source_query: select id from shop.orders, target_table: analytics.orders}]";
+    let plan =
+        shop(&["plan", "orders.yaml"]).file("orders.yaml", file).variable("VITRINA_API_URL", &api).output();
+    let said = text(&plan.stderr);
+    assert!(said.contains("table shop.orders is not in an allowed schema"), "{said}");
+    assert!(said.contains("VITRINA_CONNECTIONS_SHOP_ALLOWED_SCHEMAS"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

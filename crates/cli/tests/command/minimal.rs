@@ -35,11 +35,14 @@ async fn a_mart_and_an_index_are_four_fields_with_the_logins_of_the_stand() {
         ("films", films, "analytics.minimal_films".to_owned(), "full"),
         ("raters", ratings, "analytics.minimal_raters".to_owned(), "full"),
         ("changes", films, "analytics.minimal_changes".to_owned(), "incremental"),
+        ("by_cursor_alone", films, "analytics.minimal_by_cursor".to_owned(), "incremental"),
         ("search", films, format!("es:{index}"), "full"),
     ] {
         let mut body = json!({"name": name, "source_query": query, "target_table": target, "mode": mode, "batch_size": 100});
-        if mode == "incremental" {
-            body.as_object_mut().unwrap().extend(cursor.as_object().unwrap().clone());
+        match name {
+            "changes" => body.as_object_mut().unwrap().extend(cursor.as_object().unwrap().clone()),
+            "by_cursor_alone" => body["incremental_key"] = json!("modified"),
+            _ => {}
         }
         let (status, answer) = call(&api, "POST", "/pipelines", &body);
         assert_eq!(status, "201", "{answer}");

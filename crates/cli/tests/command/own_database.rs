@@ -236,7 +236,10 @@ async fn roles_are_repeatable_after_marts_and_tables_of_others_have_come() {
     shop.is_prepared();
     shop.psql(&shop.url("vitrina", "of-vitrina"), "create table reports.own (id int primary key)");
     shop.psql(&shop.owner(), "grant usage, create on schema \"order\" to stranger");
-    shop.psql(&shop.url("stranger", "of-a-stranger"), "create table \"order\".theirs (id int)");
+    shop.psql(
+        &shop.url("stranger", "of-a-stranger"),
+        "create table \"order\".theirs (id int); create view \"order\".catalogue as select relname from pg_class",
+    );
     let again = shop.applies_roles(&shop.owner(), &format!("--schemas '{SCHEMAS}' --marts reports"));
     let said = text(&again.stderr);
     assert!(again.status.success(), "{said}");
@@ -246,6 +249,7 @@ async fn roles_are_repeatable_after_marts_and_tables_of_others_have_come() {
         ),
         "{said}"
     );
+    shop.psql(&shop.url("stranger", "of-a-stranger"), "drop view \"order\".catalogue");
     let (verdict, hint) = shop.doctor("may not read order.theirs");
     assert_eq!(verdict, "warn");
     assert!(hint.contains("grant select on \"order\".theirs to vitrina_reader"), "{hint}");

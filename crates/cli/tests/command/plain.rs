@@ -97,7 +97,7 @@ fn the_reference_lists_every_setting() {
 fn roles_prints_sql_for_the_named_schemas_without_a_password() {
     let sql = vitrina(&["roles", "--database", "Films", "--schemas", "a,b", "--marts", "m"]).ends(0);
     for statement in [
-        "\\set ON_ERROR_STOP on\nbegin;\n",
+        "\\set ON_ERROR_STOP on\n\\set ON_ERROR_ROLLBACK off\nbegin;\nset local search_path = pg_catalog, pg_temp;\n",
         "if current_database() <> e'Films' then",
         "alter role vitrina with login password :'vitrina_password';",
         "alter role vitrina_reader with login password :'vitrina_reader_password';",
@@ -107,8 +107,8 @@ fn roles_prints_sql_for_the_named_schemas_without_a_password() {
         "execute format('grant select on %s to %I', found.name, e'vitrina_reader');",
         "relnamespace = e'a'::regnamespace",
         "s.nspname not in (e'a', e'b')",
-        "if to_regnamespace(e'm') is null then create schema m; end if;",
-        "grant usage, create on schema m to vitrina;",
+        "if to_regnamespace(e'm') is null then execute format('create schema %I', e'm'); end if;",
+        "execute format('grant usage, create on schema %I to %I', e'm', e'vitrina');",
         "grant execute on all functions in schema etl to vitrina;",
     ] {
         assert!(sql.contains(statement), "{statement} is not in\n{sql}");

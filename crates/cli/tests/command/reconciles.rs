@@ -190,6 +190,13 @@ async fn a_repair_is_shown_first_made_when_agreed_to_and_proved() {
     stand.finds([found(vec![])]);
     let (_, said) = told(stand.ask(&["reconcile", "films", "--repair"]), 0);
     assert!(said.contains("there is nothing to repair"), "{said}");
+
+    stand.db.execute("update etl.etl_pipelines set source_query = source_query || ' where true'").await;
+    let status = stand.ask(&["status", "films"]).ends(0);
+    let verdict = status.lines().find(|line| line.starts_with("verdict: equal, by ")).unwrap();
+    assert!(verdict.ends_with(", before its configuration was changed"), "{status}");
+    assert!(stand.ask(&["status"]).ends(0).contains("equal, outdated"));
+    assert!(stand.ask(&["reconciles"]).ends(0).contains("equal, outdated"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

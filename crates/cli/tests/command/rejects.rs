@@ -154,8 +154,12 @@ async fn rows_are_read_again_by_keys_from_the_command_line_a_file_and_stdin() {
     let runs = stand.ask(&["runs", "films"]).ends(0);
     assert!(runs.lines().nth(1).unwrap().contains("backfill 9..11"), "{runs}");
 
-    let failed = stand.ask(&["backfill", "films", "[1, 2]", "--watch"]).refuses(1);
-    assert!(failed.contains("does not have the columns (id)"), "{failed}");
+    let refused = stand.ask(&["backfill", "films", "[1, 2]", "--watch"]).refuses(2);
+    assert!(refused.contains("this key has 2 values and needs 1, one for each column of (id)"), "{refused}");
+    let refused = stand.ask(&["backfill", "films", "1", "abc", "--watch"]).refuses(2);
+    assert!(refused.contains("no row can have this key: its value for id is not of type"), "{refused}");
+    let refused = stand.ask(&["backfill", "films", "--from", "11", "--to", "9"]).refuses(2);
+    assert!(refused.contains("no row is in this range: from is greater than to"), "{refused}");
     assert!(stand.ask(&["backfill", "nowhere", "1"]).refuses(2).contains("there is no pipeline nowhere"));
     stand.end();
 }

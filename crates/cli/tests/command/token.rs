@@ -42,6 +42,12 @@ async fn a_token_is_shown_once_opens_the_api_as_its_role_and_closes_when_it_is_r
     at(&db, &["token", "revoke", "grafana"]).ends(0);
     at(&db, &["token", "revoke", "grafana"]).refuses(2);
     at(&db, &["token", "create", "a b", "--role", "viewer"]).refuses(2);
+    let endless = ["token", "create", "x", "--role", "viewer", "--expires-in", "99999999999999h"];
+    let error = at(&db, &endless).refuses(2);
+    assert!(error.contains("too long") && error.contains("87600h"), "{error}");
+    for tag in ["a,b", " a", "a\nb"] {
+        at(&db, &["token", "create", "x", "--role", "viewer", "--tag", tag]).refuses(2);
+    }
     let audited: String = db.value("select string_agg(action, ',' order by id) from etl.etl_audit").await;
     assert_eq!(audited, "token.create,token.create,token.revoke");
 }
@@ -88,4 +94,26 @@ async fn the_right_to_see_rows_is_given_and_taken_by_token() {
         [true, true, false, false, true],
         "admin, operator, operator--no-rows, viewer, viewer--rows: {listed}"
     );
+}
+
+#[tokio::test]
+async fn a_token_with_tags_is_for_their_pipelines_alone() {
+    let db = place().await;
+    let create = ["token", "create", "team", "--role", "operator"];
+    for tags in [["--tag", ""], ["--tag", "films,search"], ["--tag", " films"]] {
+        at(&db, &[&create[..], &tags].concat()).refuses(2);
+    }
+    let films = [&create[..], &["--tag", "search", "--tag", "films", "-o", "json"]].concat();
+    let made: Value = serde_json::from_str(&at(&db, &films).ends(0)).unwrap();
+    assert_eq!(made["tags"], serde_json::json!(["films", "search"]));
+    at(&db, &["token", "create", "all", "--role", "viewer"]).ends(0);
+    let listed = at(&db, &["token", "list"]).ends(0);
+    let line = |name: &str| listed.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(line("team").contains("films, search") && line("all ").contains(" all "), "{listed}");
+    let audited: String =
+        db.value("select string_agg(after ->> 'tags', ';' order by id) from etl.etl_audit").await;
+    assert_eq!(audited, r#"["films", "search"]"#);
+    at(&db, &["token", "create", "team", "--role", "operator", "--replace"]).ends(0);
+    let widened: bool = db.value("select tags is null from etl.etl_tokens where name = 'team'").await;
+    assert!(widened, "a token that replaces another has the scope that was said");
 }

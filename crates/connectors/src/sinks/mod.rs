@@ -51,11 +51,18 @@ pub struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// The query tells which of several rows of one key is the newest.
-    fn has_order(&self) -> bool {
+    /// The columns by which the query tells which of several rows of one key is the newest.
+    fn newest_last(&self) -> Option<Vec<String>> {
         let returns = |key: &String| self.schema.is_none_or(|schema| schema.field_with_name(key).is_ok());
-        self.pipeline.incremental_key.as_ref().is_some_and(returns)
+        newest_last(self.pipeline, returns)
     }
+}
+
+/// None where the query does not return the cursor.
+fn newest_last(pipeline: &Pipeline, returns: impl Fn(&String) -> bool) -> Option<Vec<String>> {
+    let cursor = [&pipeline.incremental_key, &pipeline.incremental_id_key];
+    let names: Vec<String> = cursor.into_iter().map_while(|name| name.clone().filter(&returns)).collect();
+    (!names.is_empty()).then_some(names)
 }
 
 impl fmt::Debug for Order<'_> {

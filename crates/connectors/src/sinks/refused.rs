@@ -1,7 +1,6 @@
 //! Open rejects: which keys are never deleted, which are over, and how many are too many.
 
-use std::collections::HashSet;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use arrow_array::RecordBatch;
 use serde_json::Value;
@@ -14,8 +13,19 @@ use crate::arrow_text::key_json;
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     open: BTreeMap<String, OpenReject>,
+    /// Of these, those that somebody has accepted.
+    acknowledged: usize,
+    /// Keys that the batch which is being written has rejected, as far as they are counted.
+    found: Found,
     /// Those of the batch that is being written.
     pub(super) last: Vec<Reject>,
+}
+
+/// Counts each reject of a batch once, however often it is asked.
+#[derive(Debug, Default)]
+struct Found {
+    keys: HashSet<String>,
+    rejects: usize,
 }
 
 /// Beyond its limit a run fails anyway; so many more are looked for, to be shown.
@@ -23,12 +33,14 @@ const SHOWN_BEYOND_LIMIT: usize = 100;
 
 impl Refused {
     pub(super) fn of(open: Vec<OpenReject>) -> Self {
+        let acknowledged = open.iter().filter(|reject| reject.acknowledged).count();
         let open = open.into_iter().map(|reject| (reject.key.to_string(), reject));
-        Self { open: open.collect(), last: Vec::new() }
+        Self { open: open.collect(), acknowledged, ..Self::default() }
     }
 
     /// What is known of a batch before it is written.
-    pub(super) fn outcome(&self, batch: &Batch, commit: &Commit) -> Outcome {
+    pub(super) fn outcome(&mut self, batch: &Batch, commit: &Commit) -> Outcome {
+        self.found = Found::default();
         Outcome {
             counts: Counts { read: batch.rows_read, ..Counts::default() },
             read_ms: commit.timings.read_ms,
@@ -47,10 +59,9 @@ impl Refused {
     /// Beyond the limit it is pointless to look for more. Errs, with what was found so far to be kept: what is
     /// left of the batch has not been written.
     pub(super) fn hold_limit(&mut self, outcome: &Outcome) -> Result<()> {
-        let found: BTreeSet<String> = outcome.rejects.iter().map(|reject| reject.key.to_string()).collect();
-        let acknowledged = self.open.values().filter(|reject| reject.acknowledged).count();
+        let found = self.found.count(&outcome.rejects);
         let limit = usize::try_from(outcome.reject_limit).unwrap_or(usize::MAX);
-        if found.len() <= limit.saturating_add(acknowledged + SHOWN_BEYOND_LIMIT) {
+        if found <= limit.saturating_add(self.acknowledged + SHOWN_BEYOND_LIMIT) {
             return Ok(());
         }
         self.last = outcome.rejects.clone();
@@ -64,8 +75,9 @@ impl Refused {
 
     /// Keys that must stay in the mart, those of the batch included. A key with a NULL is in no mart.
     pub(super) fn keys(&self, outcome: &Outcome) -> Vec<Vec<String>> {
+        let closed: HashSet<String> = outcome.closed.iter().map(Value::to_string).collect();
         let over = |reject: &&OpenReject| {
-            outcome.closed.contains(&reject.key) || (outcome.close_others && reject.load != outcome.load)
+            closed.contains(&reject.key.to_string()) || (outcome.close_others && reject.load != outcome.load)
         };
         let open = self.open.values().filter(|reject| !over(reject)).map(|reject| &reject.key);
         open.chain(outcome.rejects.iter().map(|reject| &reject.key)).filter_map(texts).collect()
@@ -80,7 +92,7 @@ impl Refused {
         if let Scope::Keys(keys) = &batch.scope {
             closed.extend(self.within(keys, key)?);
         }
-        closed.retain(|key| !outcome.rejects.iter().any(|reject| reject.key == *key));
+        keep_unrejected(&mut closed, &outcome.rejects);
         closed.dedup();
         Ok(closed)
     }
@@ -138,7 +150,24 @@ impl Refused {
             let new = OpenReject { key: reject.key.clone(), acknowledged: false, load: None };
             self.open.entry(reject.key.to_string()).or_insert(new).load = outcome.load;
         }
+        self.acknowledged = self.open.values().filter(|reject| reject.acknowledged).count();
     }
+}
+
+impl Found {
+    /// How many keys there are among these; those that were counted before come first.
+    fn count(&mut self, rejects: &[Reject]) -> usize {
+        let new = rejects.get(self.rejects..).unwrap_or_default();
+        self.keys.extend(new.iter().map(|reject| reject.key.to_string()));
+        self.rejects = rejects.len();
+        self.keys.len()
+    }
+}
+
+/// Keys that came through and of which no row was rejected.
+pub(super) fn keep_unrejected(keys: &mut Vec<Value>, rejects: &[Reject]) {
+    let rejected: HashSet<String> = rejects.iter().map(|reject| reject.key.to_string()).collect();
+    keys.retain(|key| !rejected.contains(&key.to_string()));
 }
 
 fn texts(key: &Value) -> Option<Vec<String>> {

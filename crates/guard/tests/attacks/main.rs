@@ -17,9 +17,13 @@ const SEEN_IN_THE_TEXT_ALONE: &[&str] = &[
     "a sampled table",
     "xml",
     "a table of xml",
+    "a text as xml",
+    "a comment by an attribute in a list of values",
+    "a name by an attribute in a limit",
     "a database named before the schema",
     "more text than is read",
     "a parameter",
+    "a normalization as an attribute",
 ];
 
 #[test]
@@ -55,6 +59,8 @@ async fn the_plan_stops_attacks_that_nobody_has_read() {
         let found = found.unwrap_or_else(|error| panic!("{name}: {error}"));
         match *stop {
             Stop::Text(..) if SEEN_IN_THE_TEXT_ALONE.contains(name) => {}
+            // The planner works on these itself.
+            Stop::Text("sql.too_much_work" | "sql.value_too_large", ..) => {}
             Stop::Text(..) => assert!(!found.is_empty(), "{name}: {}", sql()),
             Stop::Plan(code) => assert!(found.iter().any(|found| found.code == code), "{name}: {found:?}"),
             Stop::Login | Stop::Session => assert_eq!(found, [], "{name}"),

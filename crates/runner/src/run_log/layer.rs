@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tracing::span::{Attributes, Id};
 use tracing::{Event, Subscriber};
@@ -11,7 +11,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 use uuid::Uuid;
-use vitrina_core::values::value;
+use vitrina_core::values::{other_pipeline, value};
 use vitrina_core::{PipelineId, RunId};
 use vitrina_python::PRINTED;
 use vitrina_store::LogLine;
@@ -92,6 +92,7 @@ impl RunLogLayer {
         let mut fields = fields.0;
         fields.retain(|name, _| !OF_EVERY_LINE.contains(&name.as_str()));
         fields.extend(batch.map(|batch| ("batch".to_owned(), batch)));
+        hide_owner(&mut fields);
         let line = LogLine {
             run_id: run,
             pipeline_id: pipeline,
@@ -105,6 +106,17 @@ impl RunLogLayer {
         }
     }
 }
+
+/// An error is logged as it prints itself, without marks. This one names the pipeline that has the target.
+fn hide_owner(fields: &mut Map<String, Value>) {
+    if fields.get("error_code").and_then(Value::as_str) == Some(OWNED)
+        && let Some(Value::String(error)) = fields.get_mut("error")
+    {
+        *error = other_pipeline(error);
+    }
+}
+
+const OWNED: &str = "sink.owned";
 
 /// What functions write may hold values of rows.
 fn told(event: &Event<'_>, message: &str) -> String {

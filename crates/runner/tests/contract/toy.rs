@@ -62,7 +62,7 @@ impl Kind for Toy {
             installation: order.installation,
             table: target.to_string(),
             key: key.clone(),
-            has_order: order.pipeline.incremental_key.is_some(),
+            newest_last: order.pipeline.incremental_key.iter().cloned().collect(),
             open: Vec::new(),
             ledger: Arc::clone(&order.ledger),
         };
@@ -75,7 +75,7 @@ struct ToySink {
     table: String,
     key: Vec<String>,
     /// Of several rows of one key the last one counts.
-    has_order: bool,
+    newest_last: Vec<String>,
     open: Vec<OpenReject>,
     ledger: Arc<dyn Ledger>,
 }
@@ -174,7 +174,7 @@ impl ToySink {
         for (key, row) in keys.iter().zip(cells(&batch.rows, &[])) {
             if row.contains(&"x".to_owned()) {
                 outcome.rejects.push(reject(key, "row.refused"));
-            } else if copies[key] > 1 && !self.has_order {
+            } else if copies[key] > 1 && !self.tells_newest(batch, key) {
                 outcome.rejects.push(reject(key, "row.duplicate_key"));
             } else if rows.insert(key.clone(), row).is_some() {
                 outcome.counts.unchanged += 1;
@@ -193,6 +193,16 @@ impl ToySink {
         };
         outcome.closed = self.open.iter().filter(is_over).map(|open| open.key.clone()).collect();
         (rows, outcome)
+    }
+
+    /// The last row of a key is newer than the others, or the same.
+    fn tells_newest(&self, batch: &Batch, key: &Key) -> bool {
+        let ages = cells(&batch.rows, &self.newest_last);
+        let rows = cells(&batch.rows, &[]);
+        let own = cells(&batch.rows, &self.key).into_iter().zip(ages.iter().zip(&rows));
+        let own: Vec<_> = own.filter(|(own, _)| own == key).map(|(_, row)| row).collect();
+        let (newest, row) = own[own.len() - 1];
+        !self.newest_last.is_empty() && own.iter().all(|(age, other)| *age != newest || *other == row)
     }
 
     async fn put(

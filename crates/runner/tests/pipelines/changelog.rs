@@ -562,3 +562,29 @@ async fn a_mart_that_follows_a_change_log_can_be_read_again_over_a_range_of_its_
     assert_eq!(stage.differences().await, 0);
     assert_eq!(stage.succeed(id).await.rows_read, 0);
 }
+
+#[tokio::test]
+async fn a_table_is_named_as_sql_reads_it_or_else_as_it_is_shown() {
+    let stage = Stage::with_films(1).await;
+    stage
+        .db
+        .execute(
+            "create schema \"Content\"; create table \"Content\".\"Film\" (id int); create schema \"Web Shop\";
+             create table \"Web Shop\".\"Films\" (id int); create schema \"a.b\"; create table \"a.b\".c (id int);
+             create schema a; create table a.\"b.c\" (id int)",
+        )
+        .await;
+    let desk = desk(&stage).await;
+    for (written, table) in [
+        ("content.film", "content.film"),
+        ("Content.Film", "content.film"),
+        ("\"Content\".\"Film\"", "\"Content\".\"Film\""),
+        ("Web Shop.Films", "\"Web Shop\".\"Films\""),
+        ("\"a.b\".c", "\"a.b\".c"),
+    ] {
+        assert_eq!(desk.logged(written, &[]).await.unwrap().table, table, "{written}");
+    }
+    for written in ["Web Shop.Nothing", "content.nothing", "Films", "a-b.c"] {
+        assert_eq!(desk.logged(written, &[]).await.unwrap_err().code, "changelog.table", "{written}");
+    }
+}

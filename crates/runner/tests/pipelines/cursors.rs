@@ -238,6 +238,38 @@ async fn a_film_that_lost_one_of_its_genres_keeps_no_row_of_it() {
     assert_eq!(stage.count("analytics.film_genre").await, 29);
 }
 
+/// By the table's own values their rows would be looked for in vain, and stay as they are.
+#[tokio::test]
+async fn a_key_that_is_computed_under_the_name_of_a_column_is_not_looked_for_in_the_named_table() {
+    let stage = with_new_films(10).await;
+    super::changelog::install(&stage, "content.film", &["id"]).await;
+    let computed = "select id + 1000 as id, title, rating, modified from content.film";
+    let id = stage
+        .pipeline(json!({
+            "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id",
+            "source_table": "content.film", "source_query": computed, "batch_size": 3,
+        }))
+        .await;
+    for capture in ["cursor", "changelog"] {
+        stage
+            .db
+            .execute(&format!("update etl.etl_pipelines set capture = '{capture}', status = 'IDLE'"))
+            .await;
+        let (code, message) = stage.fail(id).await;
+        assert_eq!(code, "source.driving_table", "{capture}: {message}");
+        assert_eq!(stage.count("analytics.film").await, 0);
+    }
+    // Without the name the query itself is asked for changed rows.
+    stage
+        .db
+        .execute("update etl.etl_pipelines set capture = 'cursor', source_table = null, status = 'IDLE'")
+        .await;
+    stage.succeed(id).await;
+    stage.db.execute("update content.film set title = 'new', modified = now() where id = 4").await;
+    stage.succeed(id).await;
+    assert_eq!(stage.count("analytics.film where id = 1004 and title = 'new'").await, 1);
+}
+
 fn rating_pipeline(watch: &Value) -> Value {
     json!({
         "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id", "watch": watch,
@@ -286,6 +318,23 @@ async fn changes_of_watched_tables_recompute_the_rows_that_depend_on_them() {
     assert_eq!((run.rows_read, run.rows_written, stale(&stage, &query).await), (8, 8, 0));
     let idle = stage.succeed(id).await;
     assert_eq!((idle.rows_read, idle.batches), (0, 0));
+}
+
+#[tokio::test]
+async fn a_watched_key_of_another_type_leads_to_its_rows_when_it_is_cast() {
+    let stage = with_new_films(4).await;
+    stage.db.execute(RATINGS).await;
+    stage.db.execute("alter table content.rating alter film_id type text using lpad(film_id::text, 4, '0')").await;
+    let mut config = rating_pipeline(&json!([
+        {"table": "content.rating", "key": ["film_id"], "keys": "select x::integer from unnest($1::text[]) x"},
+    ]));
+    let query = config["source_query"].as_str().unwrap().replace("r.film_id = f.id", "r.film_id::int = f.id");
+    config["source_query"] = json!(query);
+    let id = stage.pipeline(config).await;
+    stage.succeed(id).await;
+    stage.db.execute("update content.rating set score = 9, modified = now() where film_id = '0003'").await;
+    let run = stage.succeed(id).await;
+    assert_eq!((run.rows_read, stale(&stage, &query).await), (1, 0));
 }
 
 #[tokio::test]

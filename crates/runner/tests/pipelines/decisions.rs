@@ -132,7 +132,7 @@ async fn a_decision_that_comes_with_an_edit_is_carried_out_with_it() {
         after.source_query =
             Some("select id, upper(title) as title, rating, modified from content.film".to_owned());
         let edit = Change::EditPipeline { after, version: before.version };
-        let changes = [Change::Decide { pipeline: id, decision }, edit];
+        let changes = [Change::Decide { pipeline: id, decision, version: None }, edit];
         let somebody = Actor { name: "somebody".to_owned(), request_id: String::new() };
         stage.store.configure(&changes, &somebody).await.unwrap();
         stage.succeed(id).await;

@@ -165,14 +165,107 @@ async fn rows_that_share_their_cursor_and_its_id_are_all_read() {
     }
 }
 
+/// Twice in the query: nobody can tell which of the two a row comes from.
+const TWICE: &str = "select id, title, rating, modified from content.film where id < 3
+    union all select id, title, rating, modified from content.film where id >= 3";
+
 #[tokio::test]
 async fn a_cursor_without_an_id_must_be_unique() {
     let stage = Stage::with_films(3).await;
-    let id = stage.pipeline(json!({"mode": "incremental", "incremental_key": "modified"})).await;
-    assert_eq!(stage.fail(id).await.0, "pipeline.incremental_id_key");
+    let id = stage
+        .pipeline(json!({"mode": "incremental", "incremental_key": "modified", "source_query": TWICE}))
+        .await;
+    let (code, message) = stage.fail(id).await;
+    assert_eq!(code, "pipeline.incremental_id_key");
+    assert!(message.contains("add `incremental_id_key: id`"), "{message}");
+    stage.delete(id).await;
     stage.db.execute("create unique index on content.film (modified)").await;
+    let id = stage.pipeline(json!({"mode": "incremental", "incremental_key": "modified"})).await;
     stage.succeed(id).await;
+    assert_eq!(stage.checkpoint().await["position"]["done"]["bound"].as_array().unwrap().len(), 1);
     assert_eq!(stage.differences().await, 0);
+}
+
+#[rstest]
+#[case::of_its_table("select id, title, rating, modified from content.film")]
+#[case::of_a_condition("select id, title, rating, modified from content.film where id > 0")]
+#[case::of_a_cursor_that_is_computed(
+    "select id, title, rating, modified + interval '0' as modified from content.film"
+)]
+#[case::of_groups(
+    "select id, max(title) as title, max(rating)::numeric(3,1) as rating, max(modified) as modified from content.film group by id"
+)]
+#[tokio::test]
+async fn rows_with_an_equal_cursor_are_told_apart_by_the_key_that_is_proved(#[case] query: &str) {
+    let stage = Stage::with_films(50).await;
+    stage.db.execute("update content.film set modified = '2024-06-01' where id <= 40").await;
+    let config =
+        json!({"mode": "incremental", "incremental_key": "modified", "batch_size": 7, "source_query": query});
+    let id = stage.pipeline(config).await;
+    assert_eq!(stage.succeed(id).await.rows_read, 50);
+    assert_eq!(stage.checkpoint().await["position"]["done"]["bound"].as_array().unwrap().len(), 2);
+    stage.db.execute("update content.film set title = 'New', modified = now() where id in (3, 9, 27)").await;
+    assert_eq!(stage.succeed(id).await.rows_written, 3);
+    assert_eq!(stage.differences().await, 0);
+}
+
+/// Indexes and tables of which not everything says that a key comes once.
+#[rstest]
+#[case::by_another_collation(
+    "create collation content.ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+     create table content.word (id text collate content.ci not null, title text, rating numeric(3,1), modified timestamptz);
+     create unique index on content.word (id collate \"C\")"
+)]
+#[case::by_operators_of_another_type(
+    "create extension citext schema public;
+     create table content.word (id public.citext not null, title text, rating numeric(3,1), modified timestamptz);
+     create unique index on content.word (id text_ops)"
+)]
+#[case::not_of_its_heirs(
+    "create table content.word (id text primary key, title text, rating numeric(3,1), modified timestamptz);
+     create table content.heir () inherits (content.word)"
+)]
+#[tokio::test]
+async fn an_index_that_tells_more_values_apart_than_its_column_proves_nothing(#[case] table: &str) {
+    let stage = Stage::with_films(1).await;
+    stage.db.execute(table).await;
+    let mart = "drop table analytics.film; delete from etl.etl_targets;
+                create table analytics.film (like content.word); alter table analytics.film add primary key (id)";
+    stage.db.execute(mart).await;
+    let query = "select id, title, rating, modified from content.word";
+    let config = json!({"mode": "incremental", "incremental_key": "modified", "source_query": query});
+    let id = stage.pipeline(config).await;
+    let (code, _) = stage.fail(id).await;
+    assert_eq!(code, "pipeline.incremental_id_key");
+}
+
+#[tokio::test]
+async fn a_mart_that_nobody_has_made_is_filled_and_followed_by_a_cursor_alone() {
+    let stage = Stage::with_films(20).await;
+    stage.db.execute("drop table analytics.film; delete from etl.etl_targets").await;
+    let id = stage.pipeline(json!({"mode": "incremental", "incremental_key": "modified"})).await;
+    assert_eq!(stage.succeed(id).await.rows_written, 20);
+    stage.db.execute("update content.film set title = 'New', modified = now() where id = 7").await;
+    assert_eq!(stage.succeed(id).await.rows_written, 1);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[tokio::test]
+async fn a_cursor_that_becomes_unique_or_is_so_no_longer_reads_everything_once_more() {
+    let stage = Stage::with_films(20).await;
+    let id = stage.pipeline(json!({"mode": "incremental", "incremental_key": "modified"})).await;
+    for (change, columns) in [
+        ("create unique index only_one on content.film (modified)", 1),
+        ("drop index content.only_one; update content.film set modified = '2024-06-01' where id < 5", 2),
+    ] {
+        stage.succeed(id).await;
+        stage.db.execute(change).await;
+        stage.db.execute("update content.film set title = title || '!', modified = modified + interval '1 year' where id = 9").await;
+        assert_eq!(stage.succeed(id).await.rows_read, 20, "{change}");
+        let bound = stage.checkpoint().await["position"]["done"]["bound"].clone();
+        assert_eq!(bound.as_array().unwrap().len(), columns, "{change}");
+        assert_eq!(stage.differences().await, 0, "{change}");
+    }
 }
 
 #[tokio::test]

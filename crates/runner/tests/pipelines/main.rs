@@ -18,6 +18,7 @@ mod incremental;
 mod interruptions;
 mod loads;
 mod logins;
+mod many_rejects;
 mod marts;
 mod metrics;
 mod owners;

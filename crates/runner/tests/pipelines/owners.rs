@@ -11,7 +11,7 @@ const OTHER_INSTALLATION: &str = "11111111-1111-4111-8111-111111111111";
 
 /// A second pipeline on `analytics.film`, as somebody writes it past the API or an older release let it be. It reads the
 /// films up to 10 alone.
-async fn second_pipeline(stage: &Stage) -> PipelineId {
+pub(super) async fn second_pipeline(stage: &Stage) -> PipelineId {
     let query = "select id, title, rating, modified from content.film where id <= 10";
     let id = stage
         .pipeline(json!({"name": "nightly", "source_query": query, "target_table": "analytics.nightly", "delete_limit": 1}))
@@ -53,6 +53,8 @@ async fn a_full_load_of_a_second_pipeline_is_refused_and_deletes_nothing() {
     let second = second_pipeline(&stage).await;
     let (code, message) = stage.fail(second).await;
     assert_eq!(code, "sink.owned");
+    assert!(message.contains("pipeline \u{fdd2}film\u{fdd3}"), "named for who sees all pipelines: {message}");
+    let message = vitrina_core::values::shown(&message);
     assert!(message.contains("mart analytics.film is written by pipeline film"), "{message}");
     assert!(message.contains("full_schedule"), "{message}");
     assert_eq!(stage.count("analytics.film").await, 30);
@@ -139,6 +141,7 @@ async fn a_mart_of_another_installation_is_refused_until_it_is_released() {
     stage.db.execute(&theirs).await;
     let (code, message) = stage.fail(id).await;
     assert_eq!(code, "sink.owned");
+    let message = vitrina_core::values::shown(&message);
     assert!(message.contains(&format!("pipeline theirs of installation {OTHER_INSTALLATION}")), "{message}");
     let release = message.rsplit_once(": delete").expect("a statement").1;
     stage.db.execute(&format!("delete{release}")).await;

@@ -41,6 +41,96 @@ impl Stage {
         let checks = answer["checks"].as_array().unwrap().iter();
         checks.map(|check| (text(check, "severity"), text(check, "code"), text(check, "hint"))).collect()
     }
+
+    /// What the source advises: severity and words.
+    async fn advised(&self, id: vitrina_core::PipelineId) -> Vec<(String, String)> {
+        let pipeline = self.store.pipeline(&vitrina_store::PipelineRef::Id(id)).await.unwrap().config;
+        let target = self.store.target(&pipeline.effective_target().parse().unwrap()).await.unwrap();
+        let request = request("inspect", json!({"pipeline": pipeline, "target": target}));
+        let answer = self.answered(&request).await.answer.expect("an answer");
+        let text = |check: &Value, field: &str| check[field].as_str().unwrap_or_default().to_owned();
+        let checks =
+            answer["checks"].as_array().unwrap().iter().filter(|check| check["code"] == "source.advice");
+        checks.map(|check| (text(check, "severity"), text(check, "detail"))).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inspection_tells_what_a_cursor_does_not_notice() {
+    let stage = Stage::with_films(10).await;
+    stage
+        .db
+        .execute(
+            "create table content.genre (id int primary key, name text);
+             create table content.vote (id int primary key, film int, modified timestamptz);
+             create index on content.vote (modified, film);
+             insert into content.vote select n, n, case when n % 2 = 0 then now() end from generate_series(1, 10) n",
+        )
+        .await;
+    let query = "select f.id, f.title, f.rating, f.modified from content.film f
+                   join content.vote v on v.film = f.id left join content.genre g on g.id = f.id";
+    let id = stage
+        .pipeline(json!({"mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id", "source_query": query,
+                         "watch": [{"table": "content.vote", "key": ["film"]}]}))
+        .await;
+    let (_runner, _stop) = stage.start_runner("r1");
+    let warned = |advised: &[(String, String)], words: &str| {
+        advised.iter().any(|(severity, detail)| severity == "warning" && detail.contains(words))
+    };
+    let advised = stage.advised(id).await;
+    assert!(warned(&advised, "changes of content.genre alone are not noticed"), "{advised:?}");
+    assert!(warned(&advised, "whose modified or film is null are not noticed"), "{advised:?}");
+    stage.db.execute("analyze content.vote").await;
+    let advised = stage.advised(id).await;
+    assert!(warned(&advised, "50 % of them when it was analysed"), "{advised:?}");
+    stage.db.execute("update content.vote set modified = now(); analyze content.vote").await;
+    let advised = stage.advised(id).await;
+    assert!(!warned(&advised, "is null"), "{advised:?}");
+    stage.db.execute("alter table content.vote alter modified set not null, alter film set not null").await;
+    let advised = stage.advised(id).await;
+    assert!(!advised.iter().any(|(_, detail)| detail.contains("null")), "{advised:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inspection_warns_of_watched_keys_that_spell_values_otherwise() {
+    let stage = Stage::with_films(10).await;
+    stage
+        .db
+        .execute(
+            "create domain content.film_number as int;
+             create table content.note (id int primary key, film text, number content.film_number, small smallint,
+                                        modified timestamptz not null default now())",
+        )
+        .await;
+    let (_runner, _stop) = stage.start_runner("r1");
+    let spelled = "two spellings of a value differ are not noticed";
+    for (name, watch, warns) in [
+        ("texts", json!({"key": ["film"]}), true),
+        ("domains", json!({"key": ["number"]}), false),
+        ("small", json!({"key": ["small"]}), false),
+        ("cast", json!({"key": ["film"], "keys": "select x::integer from unnest($1::text[]) x"}), false),
+    ] {
+        let mut watch = watch;
+        watch["table"] = json!("content.note");
+        stage.db.execute(&format!("create table analytics.{name} (like analytics.film including all)")).await;
+        let id = stage
+            .pipeline(json!({"name": name, "mode": "incremental", "incremental_key": "modified", "watch": [watch],
+                             "target_table": format!("analytics.{name}")}))
+            .await;
+        let advised = stage.advised(id).await;
+        let warned = advised.iter().any(|(severity, detail)| severity == "warning" && detail.contains(spelled));
+        assert_eq!(warned, warns, "{name}: {advised:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inspection_tells_which_column_stands_in_for_one_that_is_not_named() {
+    let stage = Stage::with_films(10).await;
+    let id = stage.pipeline(json!({"mode": "incremental", "incremental_key": "modified"})).await;
+    let (_runner, _stop) = stage.start_runner("r1");
+    let advised = stage.advised(id).await;
+    let told = ("ok".to_owned(), "rows with an equal modified are told apart by id, the key of the target, as incremental_id_key is not named".to_owned());
+    assert!(advised.contains(&told), "{advised:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -250,4 +340,43 @@ async fn a_question_about_python_functions_waits_for_a_runner_that_has_them() {
     assert!(stage.store.take_request(&runner, lease).await.unwrap().is_none());
     runner.python_tasks = vec!["slug".to_owned(), "other".to_owned()];
     assert!(stage.store.take_request(&runner, lease).await.unwrap().is_some());
+}
+
+/// A change is followed in the place of its key: rows that depend on the same table otherwise stay as they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inspection_tells_of_tables_behind_views_and_of_those_that_are_named_twice() {
+    let stage = Stage::with_films(10).await;
+    stage
+        .db
+        .execute(
+            "create table content.genre (id int primary key, name text);
+             create view content.genres as select id, name from content.genre;
+             create view content.others as select id, title from content.film;
+             create view content.deep as select * from content.others",
+        )
+        .await;
+    let advised = async |name: &str, from: &str| {
+        let query =
+            format!("select f.id, f.title, f.rating, f.modified from content.film f left join {from}");
+        let config = json!({"name": name, "mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id",
+                            "target_table": format!("analytics.{name}"), "source_table": "content.film", "source_query": query});
+        stage.db.execute(&format!("create table analytics.{name} (like analytics.film including all)")).await;
+        let id = stage.pipeline(config).await;
+        stage.advised(id).await
+    };
+    let (_runner, _stop) = stage.start_runner("r1");
+    let warned = |found: &[(String, String)], words: &str| {
+        found.iter().any(|(severity, text)| severity == "warning" && text.contains(words))
+    };
+    let twice = "the query names content.film more than once";
+    for (name, from, words) in [
+        ("again", "content.film p on p.id = f.id + 1", twice),
+        ("behind", "content.others p on p.id = f.id + 1", twice),
+        ("deep", "content.deep p on p.id = f.id + 1", twice),
+        ("genre", "content.genres g on g.id = f.id", "changes of content.genre alone are not noticed"),
+    ] {
+        let found = advised(name, from).await;
+        assert!(warned(&found, words), "{name}: {found:?}");
+        assert_eq!(warned(&found, twice), words == twice, "{name}: {found:?}");
+    }
 }

@@ -1,6 +1,6 @@
 //! What is told of a run, as the meta-store keeps it (R-OPS-1).
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::layer::SubscriberExt;
 use vitrina_core::{PipelineId, RunId, RunStatus, Status};
@@ -40,6 +40,33 @@ async fn run(stage: &Stage, id: PipelineId) -> Vec<LogRecord> {
     let (runner, _ear) = listening(stage);
     runner.work_off().await.unwrap();
     lines(stage, run).await
+}
+
+#[tokio::test]
+async fn the_log_of_a_run_marks_the_pipeline_that_has_its_mart() {
+    let stage = Stage::with_films(3).await;
+    let first = stage.incremental(10).await;
+    stage.succeed(first).await;
+    let second = super::owners::second_pipeline(&stage).await;
+    let lines = run(&stage, second).await;
+    let failed = one(&lines, "the run failed");
+    assert_eq!(failed.fields["error_code"], "sink.owned");
+    let error = failed.fields["error"].as_str().unwrap();
+    let marked = error.starts_with('\u{fdd2}') && error.ends_with('\u{fdd3}');
+    assert!(marked && error.contains("is written by pipeline film"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_backfill_warns_of_keys_that_can_be_of_no_row() {
+    let stage = Stage::with_films(3).await;
+    let id = stage.incremental(10).await;
+    stage.succeed(id).await;
+    let run = stage.request_keys(id, json!([["1"], ["abc"], ["3.5"]])).await;
+    let (runner, _ear) = listening(&stage);
+    runner.work_off().await.unwrap();
+    let lines = lines(&stage, run).await;
+    let warning = one(&lines, "2 of the keys can be of no row: they are no values of id");
+    assert_eq!((warning.level.as_str(), &warning.fields["keys"]), ("warn", &json!(2)));
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod pooled;
 mod reconciles;
 mod refusals;
 mod rejects;
+mod retention;
 mod schedules;
 mod stage;
 mod steps;

@@ -9,7 +9,8 @@ use vitrina_core::{
     Status,
 };
 use vitrina_store::{
-    Claim, Error, PipelineRecord, PipelineRef, RunRecord, RunRequest, RunnerAbilities, StepDone, Store, Terms,
+    Claim, Error, PipelineRecord, PipelineRef, RetentionStep, RunRecord, RunRequest, RunnerAbilities,
+    StepDone, Store, Terms,
 };
 use vitrina_testbed::Database;
 
@@ -146,6 +147,13 @@ impl Stage {
     pub(crate) async fn create_scheduled(&self, name: &str, schedule: &str) -> PipelineId {
         let config = Pipeline { schedule_interval: Some(schedule.to_owned()), ..pipeline(name) };
         self.store.create_pipeline(&config).await.unwrap().config.id
+    }
+
+    /// What a runner does now and then; answers how many runs and comparisons it has deleted.
+    pub(crate) async fn delete_older_than(&self, keep: Duration) -> (u64, u64) {
+        let mut retention = self.store.retention(keep);
+        while retention.step().await.unwrap() == RetentionStep::Deleted {}
+        (retention.runs, retention.reconciles)
     }
 
     /// As if the runner had been silent for longer than its lease.

@@ -179,22 +179,3 @@ async fn requested_full_of_an_incremental_pipeline(stage: &Stage) -> PipelineId 
     stage.store.request_run(id, OnActive::Join, &full).await.unwrap();
     id
 }
-
-#[tokio::test]
-async fn old_runs_are_forgotten_with_all_that_belongs_to_them_but_never_the_newest() {
-    let stage = Stage::new().await;
-    let id = stage.create("films").await;
-    for _ in 0..3 {
-        let claim = stage.begin(id).await;
-        stage.store.fail(&claim.lease, "source.sql", "no", false).await.unwrap();
-    }
-    stage.db.execute("update etl.etl_runs set requested_at = requested_at - interval '10 days', finished_at = finished_at - interval '10 days'").await;
-    assert_eq!(stage.store.forget_history(Duration::from_secs(20 * 86_400)).await.unwrap(), 0);
-    assert_eq!(stage.store.forget_history(Duration::from_secs(86_400)).await.unwrap(), 2);
-    let left: i64 = stage
-        .db
-        .value("select (select count(*) from etl.etl_runs) + (select count(*) from etl.etl_attempts)")
-        .await;
-    assert_eq!(left, 2, "the newest run and its attempt");
-    assert_eq!(stage.store.forget_history(Duration::from_secs(86_400)).await.unwrap(), 0);
-}

@@ -1,13 +1,13 @@
 //! What follows from a change beyond the configuration: for checkpoints, indexes and runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use vitrina_core::{Decision, DocumentRules, Mode, Pipeline, PipelineId, Target};
+use vitrina_core::{Decision, DocumentRules, Mode, Pipeline, PipelineId, Status, Target};
 use vitrina_store::{Change, PipelineRecord, TargetRecord};
 
 use crate::app::App;
 use crate::error::Result;
-use crate::models::{Check, Effect, Severity};
+use crate::models::{Action, Check, Effect, PlannedChange, Severity};
 
 use super::{Draft, Present, saved_pipeline};
 
@@ -34,44 +34,125 @@ impl Draft {
         effects
     }
 
-    /// Checkpoints that are of another configuration once this is carried out, and what becomes of them.
+    /// Checkpoints that are of another configuration once this is carried out, and what becomes of them. Those of
+    /// pipelines and targets that the files name, whether anything else of them changes or was changed earlier.
     pub(super) async fn note_decisions(
         &mut self,
         app: &App,
         present: &Present,
+        named: &Named<'_>,
         decision: Option<Decision>,
     ) -> Result<()> {
         let put: BTreeSet<&str> = self.changes.iter().filter_map(put_target).collect();
         let edited: BTreeSet<PipelineId> = self.changes.iter().filter_map(saved_pipeline).collect();
         let after = self.configured(present);
-        let touched: Vec<(&Pipeline, Target)> = after
+        let named_ones: Vec<(&Pipeline, Target)> = after
             .written()
-            .filter(|(pipeline, target)| edited.contains(&pipeline.id) || put.contains(target.name.as_str()))
-            .filter(|(pipeline, _)| pipeline.mode == Mode::Incremental)
+            .filter(|(pipeline, target)| {
+                named.pipelines.contains_key(&pipeline.name) || named.targets.contains_key(&target.name)
+            })
+            .filter(|(pipeline, _)| {
+                pipeline.mode == Mode::Incremental && app.store.scope().includes(&pipeline.tags)
+            })
             .collect();
-        let ids: Vec<PipelineId> = touched.iter().map(|(pipeline, _)| pipeline.id).collect();
+        let ids: Vec<PipelineId> = named_ones.iter().map(|(pipeline, _)| pipeline.id).collect();
         let checkpoints = app.store.checkpoints_of(&ids).await?;
-        let (mut effects, mut changes) = (Vec::new(), Vec::new());
-        for (pipeline, target) in touched {
+        let mut found = Vec::new();
+        for (pipeline, target) in named_ones {
             let Some(checkpoint) = checkpoints.get(&pipeline.id) else { continue };
             if !checkpoint.is_of_another(&pipeline.config_hash(&target), &[]) {
                 continue;
             }
-            let told = decision.or_else(|| pipeline.on_change.decision());
-            let subject = match edited.contains(&pipeline.id) {
-                true => ("pipeline", pipeline.name.clone()),
-                false => ("target", target.name),
+            let changed = match (edited.contains(&pipeline.id), put.contains(target.name.as_str())) {
+                (true, _) => Some(("pipeline", pipeline.name.clone())),
+                (false, true) => Some(("target", target.name.clone())),
+                (false, false) => None,
             };
-            effects.push((subject, decision_effect(pipeline, told)));
-            changes.extend(decision.map(|decision| Change::Decide { pipeline: pipeline.id, decision }));
+            let (pipeline, target) = (pipeline.clone(), target.name);
+            found.push(OpenDecision { changed, place: named.place(&pipeline.name, &target), pipeline });
         }
-        for ((kind, name), effect) in effects {
-            let planned =
-                self.planned.iter_mut().find(|planned| (planned.kind, &planned.name) == (kind, &name));
-            planned.into_iter().for_each(|planned| planned.effects.push(effect.clone()));
+        for open in found {
+            self.note_decision(open, present, decision);
         }
-        self.changes.extend(changes);
         Ok(())
+    }
+
+    fn note_decision(&mut self, open: OpenDecision, present: &Present, decision: Option<Decision>) {
+        let OpenDecision { pipeline, changed, place } = open;
+        let effect = decision_effect(&pipeline, decision.or_else(|| pipeline.on_change.decision()));
+        let record = present.pipelines.get(&pipeline.name);
+        match (&changed, decision) {
+            (Some((kind, name)), _) => {
+                let planned =
+                    self.planned.iter_mut().find(|planned| (planned.kind, &planned.name) == (*kind, name));
+                planned.into_iter().for_each(|planned| planned.effects.push(effect.clone()));
+            }
+            (None, Some(_)) => self.add_decision(&pipeline.name, record, &place, effect),
+            // Its next run does what `on_change` says.
+            (None, None) if pipeline.on_change.decision().is_some() => {}
+            (None, None) => {
+                self.checks.push(Check::new(Severity::Warning, effect.code, &place, &effect.detail));
+            }
+        }
+        if decision.is_some() && record.is_some_and(|record| record.status == Status::Failed) {
+            let name = &pipeline.name;
+            let message = format!(
+                "{name} has failed, and no schedule runs it\nhint: `vitrina run {name}` does after this"
+            );
+            self.checks.push(Check::new(Severity::Warning, "pipeline.failed", &place, &message));
+        }
+        // A configuration that these changes leave as it is must be the one that was seen.
+        let version = record.filter(|_| changed.is_none()).map(|record| record.version);
+        self.changes.extend(decision.map(|decision| Change::Decide {
+            pipeline: pipeline.id,
+            decision,
+            version,
+        }));
+    }
+
+    /// All that changes is the checkpoint.
+    fn add_decision(&mut self, name: &str, record: Option<&PipelineRecord>, place: &str, effect: Effect) {
+        if record.is_some_and(|record| record.status.is_active()) {
+            let message = format!(
+                "a run of {name} is active, and its checkpoint can be decided about only at its end\nhint: `vitrina apply --wait` applies this as soon as the run has ended"
+            );
+            self.checks.push(Check::new(Severity::Warning, "pipeline.active", place, &message));
+        }
+        self.planned.push(PlannedChange {
+            action: Action::Decide,
+            kind: "pipeline",
+            name: name.to_owned(),
+            version: record.map(|record| record.version),
+            fields: Vec::new(),
+            effects: vec![effect],
+        });
+    }
+}
+
+/// A pipeline whose checkpoint is of another configuration.
+struct OpenDecision {
+    pipeline: Pipeline,
+    /// Kind and name of the planned change that leads to it; none where an earlier one did.
+    changed: Option<(&'static str, String)>,
+    /// In the files.
+    place: String,
+}
+
+/// What the files name, each with its place there.
+pub(super) struct Named<'a> {
+    pub(super) pipelines: &'a BTreeMap<String, usize>,
+    pub(super) targets: &'a BTreeMap<String, usize>,
+}
+
+impl Named<'_> {
+    fn place(&self, pipeline: &str, target: &str) -> String {
+        let of = |kind: &str, place: &usize| format!("/{kind}/{place}");
+        let by_target = || self.targets.get(target).map(|place| of("targets", place));
+        self.pipelines
+            .get(pipeline)
+            .map(|place| of("pipelines", place))
+            .or_else(by_target)
+            .unwrap_or_default()
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 use vitrina_core::{Pipeline, PipelineId, Target, TargetName, TargetPart, taken_aliases};
-use vitrina_store::{Actor, Change, PipelineChoice, PipelineRecord, TargetRecord, Writers};
+use vitrina_store::{
+    Actor, Change, Error as StoreError, OUTSIDE, PipelineChoice, PipelineRecord, Scope, TargetRecord, Writers,
+};
 
 use crate::app::App;
 use crate::error::{Error, Result};
@@ -18,6 +21,8 @@ use crate::problem::Fault;
 
 mod effects;
 
+use super::checks::Examined;
+use super::sessions::{AT_A_TIME, Sessions};
 use super::{checks, targets};
 
 /// A plan, and the changes that carry it out.
@@ -26,22 +31,53 @@ struct Draft {
     planned: Vec<PlannedChange>,
     changes: Vec<Change>,
     checks: Vec<Check>,
-    /// Sources that did not answer: they are not asked for every pipeline.
-    away: BTreeSet<String>,
 }
 
 /// What is there.
+#[derive(Default)]
 struct Present {
+    /// Those that the caller sees.
     pipelines: BTreeMap<String, PipelineRecord>,
     targets: BTreeMap<String, TargetRecord>,
+    others: Others,
+}
+
+/// What is outside of the caller's scope. Rules that hold between pipelines ask it too, and nothing else: a plan neither shows
+/// nor changes any of it.
+#[derive(Default)]
+struct Others {
+    /// Without their names.
+    pipelines: Vec<Pipeline>,
+    names: BTreeSet<String>,
+    targets: BTreeMap<String, Target>,
 }
 
 impl Present {
     /// Who writes, and where.
     fn configured(&self) -> Configured<'_> {
-        let pipelines = self.pipelines.values().map(|record| (record.config.id, &record.config));
-        let targets = self.targets.values().map(|record| (record.target.name.as_str(), &record.target));
+        let seen = self.pipelines.values().map(|record| &record.config);
+        let described = self.targets.values().map(|record| &record.target);
+        let pipelines = seen.chain(&self.others.pipelines).map(|pipeline| (pipeline.id, pipeline));
+        let targets = described.chain(self.others.targets.values());
+        let targets = targets.map(|target| (target.name.as_str(), target));
         Configured { pipelines: pipelines.collect(), targets: targets.collect() }
+    }
+
+    /// Pipelines that the caller does not see write to this target.
+    fn is_shared_with_others(&self, target: &str) -> bool {
+        self.others.pipelines.iter().any(|pipeline| pipeline.effective_target() == target)
+    }
+
+    /// Only others write to it, and nobody within the scope joins them.
+    fn is_of_others(&self, target: &str, scope: &Scope) -> bool {
+        let own = self.pipelines.values().any(|record| record.config.effective_target() == target);
+        !scope.is_everything() && !own && self.is_shared_with_others(target)
+    }
+
+    /// As the store decides when the plan is carried out; `written` are targets of the pipelines in the files.
+    fn may_describe(&self, target: &str, written: &BTreeSet<String>, scope: &Scope) -> bool {
+        let own = self.pipelines.values().any(|record| record.config.effective_target() == target);
+        scope.is_everything() || (!self.is_shared_with_others(target) && (own || written.contains(target)))
     }
 }
 
@@ -100,7 +136,7 @@ pub(crate) async fn apply(
 
 /// All that is configured, as files would say it: without what is as by default.
 pub(crate) async fn export(app: &App) -> Result<Value> {
-    let present = present(app).await?;
+    let present = present(app, &BTreeSet::new()).await?;
     let targets = present.targets.into_values().map(|record| {
         let config = without_defaults(
             &targets::written(record.target.clone()),
@@ -116,17 +152,58 @@ pub(crate) async fn export(app: &App) -> Result<Value> {
     Ok(json!({"targets": targets.collect::<Vec<_>>(), "pipelines": pipelines.collect::<Vec<_>>()}))
 }
 
-async fn present(app: &App) -> Result<Present> {
-    let pipelines = app.store.pipelines(&PipelineChoice::default()).await?;
-    let targets = app.store.targets().await?;
-    Ok(Present {
+/// `written` are targets of the pipelines in the files: one that nobody writes to yet is seen by who is about to.
+async fn present(app: &App, written: &BTreeSet<String>) -> Result<Present> {
+    let everything = PipelineChoice::default();
+    let written: Vec<String> = written.iter().cloned().collect();
+    let pipelines = app.store.pipelines(&everything).await?;
+    let targets = app.store.targets_for(&written).await?;
+    let mut present = Present {
         pipelines: pipelines.into_iter().map(|record| (record.config.name.clone(), record)).collect(),
         targets: targets.into_iter().map(|record| (record.target.name.clone(), record)).collect(),
-    })
+        others: Others::default(),
+    };
+    if !app.store.scope().is_everything() {
+        let all = app.store.within(Scope::EVERYTHING);
+        let (pipelines, targets) = (all.pipelines(&everything).await?, all.targets().await?);
+        present.others = others(&present, app.store.scope(), pipelines, targets);
+    }
+    Ok(present)
+}
+
+fn others(
+    present: &Present,
+    scope: &Scope,
+    pipelines: Vec<PipelineRecord>,
+    targets: Vec<TargetRecord>,
+) -> Others {
+    let unseen: Vec<Pipeline> = pipelines
+        .into_iter()
+        .map(|record| record.config)
+        .filter(|config| !scope.includes(&config.tags))
+        .collect();
+    let targets = targets.into_iter().map(|record| record.target);
+    let undescribed = targets.filter(|target| !present.targets.contains_key(&target.name));
+    Others {
+        names: unseen.iter().map(|pipeline| pipeline.name.clone()).collect(),
+        pipelines: unseen
+            .into_iter()
+            .map(|pipeline| Pipeline { name: OUTSIDE.to_owned(), ..pipeline })
+            .collect(),
+        targets: undescribed.map(|target| (target.name.clone(), target)).collect(),
+    }
+}
+
+/// Where the pipelines of files write to.
+fn written_targets(app: &App, configuration: &Configuration) -> BTreeSet<String> {
+    let pipelines = configuration.pipelines.iter().cloned();
+    let settled = pipelines.map(|config| config.into_pipeline(PipelineId(Uuid::nil()), &app.rules));
+    settled.map(|pipeline| pipeline.effective_target().to_owned()).collect()
 }
 
 async fn draft(app: &App, configuration: Configuration) -> Result<Draft> {
-    let present = present(app).await?;
+    let written = written_targets(app, &configuration);
+    let present = present(app, &written).await?;
     let mut draft = Draft::default();
     draft.note_doubles(&configuration);
     let named: BTreeSet<String> =
@@ -142,21 +219,61 @@ async fn draft(app: &App, configuration: Configuration) -> Result<Draft> {
     let target_places: BTreeMap<String, usize> =
         configuration.targets.iter().enumerate().map(|(at, target)| (target.name.clone(), at)).collect();
     for (place, target) in configuration.targets.into_iter().enumerate() {
-        draft.target(app, place, target, &present);
+        draft.target(app, place, target, &present, &written);
     }
-    for (place, config) in configuration.pipelines.into_iter().enumerate() {
-        draft.pipeline(app, place, config, &present).await?;
+    let changed = configuration.pipelines.into_iter().enumerate();
+    let changed: Vec<ChangedPipeline> =
+        changed.filter_map(|(place, config)| ChangedPipeline::of(app, place, config, &present)).collect();
+    for (changed, examined) in examine_all(app, changed).await? {
+        draft.pipeline(app, changed, examined, &present);
     }
     if configuration.prune {
         draft.prune(&present, &named, &described);
     }
-    draft.note_decisions(app, &present, configuration.checkpoint).await?;
-    draft.note_owners(&places, &present);
+    let names = effects::Named { pipelines: &places, targets: &target_places };
+    draft.note_decisions(app, &present, &names, configuration.checkpoint).await?;
+    draft.note_owners(&places, &present, app.store.scope());
     draft.note_aliases(&target_places, &present);
     if draft.checks.iter().all(|check| check.severity != Severity::Error) {
         draft.note_untakeable(app, &places, &present).await?;
     }
     Ok(draft)
+}
+
+/// A pipeline of the files that is not there as they say it.
+struct ChangedPipeline {
+    /// In the files.
+    place: usize,
+    id: PipelineId,
+    config: PipelineConfig,
+    source: String,
+    fields: Vec<FieldChange>,
+}
+
+impl ChangedPipeline {
+    fn of(app: &App, place: usize, mut config: PipelineConfig, present: &Present) -> Option<Self> {
+        let before = present.pipelines.get(&config.name);
+        // An operator's decision, unless the file makes it.
+        config.enabled = config.enabled.or(Some(before.is_none_or(|record| record.config.enabled)));
+        let id = before.map_or_else(|| PipelineId(Uuid::now_v7()), |record| record.config.id);
+        let old = before.map(|record| written(&PipelineConfig::from(record.config.clone())));
+        // In the order of its steps, however the file lists them.
+        let settled = config.clone().into_pipeline(id, &app.rules);
+        let source = settled.source_connection.clone();
+        let fields = differences(old.as_ref(), &written(&PipelineConfig::from(settled)));
+        let is_new = before.is_none();
+        (is_new || !fields.is_empty()).then_some(Self { place, id, config, source, fields })
+    }
+}
+
+/// Several at a time, and each in its place.
+async fn examine_all(app: &App, changed: Vec<ChangedPipeline>) -> Result<Vec<(ChangedPipeline, Examined)>> {
+    let sessions = Sessions::at(changed.iter().map(|changed| changed.source.as_str()));
+    let examine = async |changed: ChangedPipeline| {
+        let examined = checks::examine_with(app, &sessions, changed.config.clone(), changed.id).await?;
+        Ok((changed, examined))
+    };
+    stream::iter(changed).map(examine).buffered(AT_A_TIME).try_collect().await
 }
 
 impl Draft {
@@ -189,13 +306,20 @@ impl Draft {
     }
 
     /// A target has one writer. A pair that was there before keeps nobody from applying: its runs are refused.
-    fn note_owners(&mut self, places: &BTreeMap<String, usize>, present: &Present) {
+    fn note_owners(&mut self, places: &BTreeMap<String, usize>, present: &Present, scope: &Scope) {
         let (before, after) = (present.configured().writers(), self.configured(present));
         let mut checks = Vec::new();
         for (pipeline, target) in after.written() {
             let place = places.get(&pipeline.name).map(|place| format!("/pipelines/{place}"));
             let violation = place.zip(pipeline.shared_violation(&target));
             checks.extend(violation.map(|(place, violation)| checks::shared_value(&place, &violation)));
+        }
+        for (pipeline, _) in after.written() {
+            let Some(place) = places.get(&pipeline.name) else { continue };
+            if present.is_of_others(pipeline.effective_target(), scope) {
+                let field = format!("/pipelines/{place}/target_table");
+                checks.push(checks::owned(&field, &checks::of_others(pipeline), Severity::Error));
+            }
         }
         for (part, writers) in after.writers().iter().filter(|(_, writers)| writers.contested()) {
             let was = before.get(part).cloned().unwrap_or_default();
@@ -258,7 +382,10 @@ impl Draft {
                     (None, Some(place)) => format!("/targets/{place}/name"),
                     (None, None) => continue,
                 };
-                let message = targets::alias_taken(&target.name, other);
+                let is_seen =
+                    |name: &str| !present.others.targets.contains_key(name) || places.contains_key(name);
+                let name = if is_seen(&target.name) { &target.name } else { targets::ELSEWHERE };
+                let message = targets::alias_taken(name, other);
                 checks.push(Check::new(severity, targets::ALIAS_TAKEN, &field, &message));
             }
         }
@@ -289,7 +416,14 @@ impl Draft {
         after
     }
 
-    fn target(&mut self, app: &App, place: usize, named: NamedTarget, present: &Present) {
+    fn target(
+        &mut self,
+        app: &App,
+        place: usize,
+        named: NamedTarget,
+        present: &Present,
+        written: &BTreeSet<String>,
+    ) {
         let name = named.name.clone();
         let target = match targets::sound(&app.rules, &name, named.into_config()) {
             Ok(target) => target,
@@ -301,50 +435,34 @@ impl Draft {
         if before.is_some() && fields.is_empty() {
             return;
         }
+        if !present.may_describe(&name, written, app.store.scope()) {
+            let error = StoreError::TargetOutOfScope(name);
+            let fault = Fault::new("", checks::SCOPE, &error.to_string());
+            return self.fault(&format!("/targets/{place}"), vec![fault]);
+        }
         let version = before.map(|record| record.version);
         let effects = before.map(|record| effects::target_effects(record, &target)).unwrap_or_default();
         self.add("target", &name, version, fields, effects);
         self.changes.push(Change::PutTarget { target, version });
     }
 
-    async fn pipeline(
-        &mut self,
-        app: &App,
-        place: usize,
-        mut config: PipelineConfig,
-        present: &Present,
-    ) -> Result<()> {
-        let before = present.pipelines.get(&config.name);
-        // An operator's decision, unless the file makes it.
-        config.enabled = config.enabled.or(Some(before.is_none_or(|record| record.config.enabled)));
-        let id = before.map_or_else(|| PipelineId(Uuid::now_v7()), |record| record.config.id);
-        let old = before.map(|record| written(&PipelineConfig::from(record.config.clone())));
-        // In the order of its steps, however the file lists them.
-        let settled = config.clone().into_pipeline(id, &app.rules);
-        let source = settled.source_connection.clone();
-        let fields = differences(old.as_ref(), &written(&PipelineConfig::from(settled)));
-        if before.is_some() && fields.is_empty() {
-            return Ok(());
-        }
-        let name = config.name.clone();
-        let examined = match self.away.contains(&source) {
-            true => checks::examine_unasked(app, config, id).await?,
-            false => checks::examine(app, config, id).await?,
-        };
-        if examined.checks.iter().any(|check| check.code == checks::AWAY) {
-            self.away.insert(source);
-        }
+    fn pipeline(&mut self, app: &App, changed: ChangedPipeline, examined: Examined, present: &Present) {
+        let ChangedPipeline { place, config, fields, .. } = changed;
+        let (name, before) = (config.name.clone(), present.pipelines.get(&config.name));
         let spoken = examined.checks.into_iter().filter(|check| check.severity != Severity::Ok);
         self.checks.extend(
             spoken.map(|check| Check { field: format!("/pipelines/{place}{}", check.field), ..check }),
         );
+        self.checks.extend(checks::outside(app, &format!("/pipelines/{place}"), &examined.pipeline));
+        if present.others.names.contains(&name) {
+            self.checks.push(checks::name_taken(&format!("/pipelines/{place}"), &name));
+        }
         let effects = before.map(|record| self.pipeline_effects(place, record, &examined.pipeline));
         self.add("pipeline", &name, before.map(|record| record.version), fields, effects.unwrap_or_default());
         self.changes.push(match before {
             Some(record) => Change::EditPipeline { after: examined.pipeline, version: record.version },
             None => Change::CreatePipeline(examined.pipeline),
         });
-        Ok(())
     }
 
     fn prune(&mut self, present: &Present, named: &BTreeSet<String>, described: &BTreeSet<String>) {
@@ -354,7 +472,9 @@ impl Draft {
             self.add_deletion("pipeline", name, record.version, effects);
             self.changes.push(Change::DeletePipeline { id: record.config.id, version: Some(record.version) });
         }
-        for (name, record) in present.targets.iter().filter(|(name, _)| !described.contains(*name)) {
+        // What others write to as well is not this caller's to forget.
+        let own = present.targets.iter().filter(|(name, _)| !present.is_shared_with_others(name));
+        for (name, record) in own.filter(|(name, _)| !described.contains(*name)) {
             self.add_deletion("target", name, record.version, Vec::new());
             self.changes.push(Change::DeleteTarget { name: name.clone(), version: Some(record.version) });
         }

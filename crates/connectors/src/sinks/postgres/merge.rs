@@ -25,8 +25,9 @@ struct Merged {
 
 /// Rows fit a page of 8 KiB at most so often.
 const PLACES_A_BLOCK: u64 = 1024;
-/// A half of so few blocks is looked for in the index: a join could read the whole mart for a row.
-const FEW: u64 = 16 * PLACES_A_BLOCK;
+/// Halves that are smaller than this part of the whole are looked for in the index: a join reads the whole mart for each of
+/// them, and there are as many as rows are refused.
+const SMALLEST_JOINED: u64 = 4;
 
 impl PostgresSink {
     /// `staged` rows of `from` into the mart.
@@ -93,8 +94,10 @@ impl PostgresSink {
         let mut halves = vec![(0, blocks * PLACES_A_BLOCK)];
         while let Some((first, end)) = halves.pop() {
             let condition = format!(" and s.ctid >= '{}' and s.ctid < '{}'", place(first), place(end));
-            let find = if end - first <= FEW { Find::ByKey } else { find };
-            self.session.run("savepoint half").await?;
+            let is_small = (end - first) * SMALLEST_JOINED < blocks * PLACES_A_BLOCK;
+            let find = if is_small { Find::ByKey } else { find };
+            let enter = if find == Find::ByKey { statements::BY_INDEX } else { statements::HALF };
+            self.session.run(enter).await?;
             match self.merge_all(from, find, &condition).await {
                 Ok(half) => {
                     self.session.run("release half").await?;
@@ -117,6 +120,7 @@ impl PostgresSink {
                 Err(other) => return Err(other),
             }
         }
+        self.session.run(statements::BY_ANY_PLAN).await?;
         Ok(merged)
     }
 

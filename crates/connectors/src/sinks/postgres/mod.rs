@@ -33,7 +33,7 @@ use vitrina_core::{
     Scope, Sink, State, Target, TargetName, Written,
 };
 
-use super::refused::{self, Refused, keep_one_a_key};
+use super::refused::{self, Refused, keep_one_a_key, keep_unrejected};
 use super::{Definition, Kind, Left, Opened, Order, deletes};
 use crate::connection::{End, Session};
 use crate::duplicates::{self, Distinct};
@@ -76,7 +76,7 @@ impl Kind for Postgres {
         mart.require_own_part(&session).await?;
         let mut sink = PostgresSink {
             loads: Loads::new(order.lease.pipeline),
-            has_order: order.has_order(),
+            newest_last: order.newest_last(),
             refused: Refused::default(),
             shape: None,
             rows_before: None,
@@ -166,7 +166,7 @@ struct PostgresSink {
     loads: Loads,
     refused: Refused,
     /// Of several rows of one key the last one counts.
-    has_order: bool,
+    newest_last: Option<Vec<String>>,
     /// Rows that the mart had before the deletes that count, once they are known.
     rows_before: Option<u64>,
     /// COPY statements that the server knows already.
@@ -341,7 +341,7 @@ impl PostgresSink {
         if staged > removed {
             self.merge(STAGE, Find::ByKey, staged - removed, care, outcome).await?;
         }
-        outcome.closed.retain(|key| !outcome.rejects.iter().any(|reject| reject.key == *key));
+        keep_unrejected(&mut outcome.closed, &outcome.rejects);
         Ok(match &batch.to {
             Some(to) => commit.advance(to.clone(), self.row_change(outcome)),
             // What a load has staged is older than what the backfill has just written: it starts anew.
@@ -376,8 +376,8 @@ impl PostgresSink {
         let (mut rows, mut rejected) = (batch.rows.clone(), Vec::new());
         without_null_keys(&mut rows, &mut rejected, &self.mart.key)?;
         self.mart.without_foreign_rows(&mut rows, &mut rejected)?;
-        let mut distinct = match self.has_order || self.shape()?.has_plain_key(&self.mart) {
-            true => duplicates::distinct(&rows, &self.mart.key, self.has_order)?,
+        let mut distinct = match self.newest_last.is_some() || self.shape()?.has_plain_key(&self.mart) {
+            true => duplicates::distinct(&rows, &self.mart.key, self.newest_last.as_deref())?,
             false => Distinct::all(&rows),
         };
         distinct.rejected.extend(rejected);

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio_postgres::{Row, SimpleQueryMessage};
 use uuid::Uuid;
+use vitrina_core::values::other_pipeline;
 use vitrina_core::{Error, Ledger, Pipeline, PipelineId, Result, Shared, TargetName};
 
 use super::fence;
@@ -222,6 +223,7 @@ impl Writer {
 
     fn refusal(&self, owner: &Owner) -> Error {
         let (mart, Owner { installation, name, .. }) = (&self.mart, owner);
+        let name = other_pipeline(name);
         let is_own = owner.installation == self.installation;
         let of = if is_own { String::new() } else { format!(" of installation {installation}") };
         let what = match &owner.shared {
@@ -309,8 +311,11 @@ pub(super) async fn refuse_overlap(
     match known(session, &sql).await?.first() {
         Some(row) => {
             let (name, columns): (String, Vec<String>) = (row.get(0), row.get(1));
-            let message =
-                format!("mart {mart}, columns {}, is written by pipeline {name}", columns.join(", "));
+            let message = format!(
+                "mart {mart}, columns {}, is written by pipeline {}",
+                columns.join(", "),
+                other_pipeline(&name)
+            );
             Err(Error::fix("sink.owned", message).hint(OTHER_COLUMNS))
         }
         None => Ok(()),

@@ -92,7 +92,7 @@ impl PostgresSink {
         let mut command = -1;
         while let Some((from, count)) = halves.pop() {
             let before = outcome.counts;
-            self.session.run("savepoint half").await?;
+            self.session.run(statements::HALF).await?;
             match self.put_half(&rows.slice(from, count), way, &mut command, outcome).await {
                 Ok(()) => self.session.run("release half").await?,
                 Err(Trouble::Row(row)) => {

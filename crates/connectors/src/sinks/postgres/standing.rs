@@ -31,7 +31,7 @@ pub(super) async fn standing(definition: &Definition<'_>) -> Result<Standing> {
     };
     let (lacks, problem) = match lacks {
         Ok(lacks) => (lacks, None),
-        Err(error) => (Vec::new(), Some(error.to_string())),
+        Err(error) => (Vec::new(), Some(error.with_values())),
     };
     // A table may have columns of its own.
     let fields = beside(&declared, &live, false);

@@ -50,6 +50,12 @@ pub(super) fn insert_staged(mart: &Mart, shape: &Shape, way: &Way) -> String {
     format!("insert into {into} ({}{column}) select {values}{value} from {STAGE} s", shape.names())
 }
 
+pub(super) const HALF: &str = "savepoint half";
+/// A mart of a few blocks is scanned for a row rather than looked for in its index: for each of very many halves that is too
+/// much. Staged rows are found by where they lie in any case.
+pub(super) const BY_INDEX: &str = "savepoint half; set local enable_seqscan = off";
+pub(super) const BY_ANY_PLAN: &str = "set local enable_seqscan to default";
+
 /// Rolled back alone, a savepoint stays, and the next ones lie within it: each row would cost the depth they have reached.
 pub(super) const UNDO_HALF: &str = "rollback to half; release half";
 

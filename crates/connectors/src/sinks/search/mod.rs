@@ -52,7 +52,7 @@ use vitrina_core::{
     Outcome, Result, RunId, Scope, Sink, State, Target, TargetName, Written,
 };
 
-use super::refused::{self, Refused, keep_one_a_key};
+use super::refused::{self, Refused, keep_one_a_key, keep_unrejected};
 use super::{Definition, Kind, Left, Opened, Order, require_types};
 use crate::reconcile::{self, Pair};
 use announce::Announced;
@@ -83,7 +83,7 @@ impl Kind for Search {
             key,
             takeover: order.takeover,
             ledger: Arc::clone(&order.ledger),
-            has_order: order.has_order(),
+            newest_last: order.newest_last(),
             repeats_keys: order.schema.is_none(),
             buffered: load::Buffered::default(),
             refused: Refused::default(),
@@ -164,7 +164,7 @@ struct SearchSink {
     takeover: bool,
     ledger: Arc<dyn Ledger>,
     /// Of several rows of one key the last one counts.
-    has_order: bool,
+    newest_last: Option<Vec<String>>,
     /// A transform may bring a key in several batches of a load.
     repeats_keys: bool,
     buffered: load::Buffered,
@@ -373,7 +373,7 @@ impl SearchSink {
     async fn hold_rejects(&mut self, commit: &Commit, outcome: &mut Outcome) -> Result<()> {
         keep_one_a_key(&mut outcome.rejects);
         outcome.counts.rejected = outcome.rejects.len() as u64;
-        outcome.closed.retain(|key| !outcome.rejects.iter().any(|reject| reject.key == *key));
+        keep_unrejected(&mut outcome.closed, &outcome.rejects);
         self.refused.last.clone_from(&outcome.rejects);
         if outcome.rejects.is_empty() {
             return Ok(());

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use uuid::Uuid;
+use vitrina_core::values::other_pipeline;
 use vitrina_core::{Error, Holder, Lease, PipelineId, Recognized, Result};
 
 use super::SearchSink;
@@ -233,7 +234,7 @@ pub(super) fn copied(names: &Names) -> Error {
 }
 
 pub(super) fn owned(names: &Names, control: &Control) -> Error {
-    let owner = control.pipeline.map(|owner| owner.to_string()).unwrap_or_default();
+    let owner = control.pipeline.map(|owner| other_pipeline(&owner.to_string())).unwrap_or_default();
     Error::fix(
         "sink.owned",
         format!("index {} is written by pipeline {owner} of installation {}", names.index, control.installation),
@@ -243,8 +244,9 @@ pub(super) fn owned(names: &Names, control: &Control) -> Error {
 
 fn is_shared(names: &Names, pipeline: PipelineId, installation: Uuid) -> Error {
     let message = format!(
-        "index {} is shared by fields: pipeline {pipeline} of installation {installation} writes some of them",
-        names.index
+        "index {} is shared by fields: pipeline {} of installation {installation} writes some of them",
+        names.index,
+        other_pipeline(&pipeline.to_string())
     );
     Error::fix("sink.owned", message)
         .hint("write to another index, delete the pipelines that share it, or write only own fields to it as well (document: {partial: true})")

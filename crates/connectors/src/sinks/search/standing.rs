@@ -42,7 +42,7 @@ pub(super) async fn standing(definition: &Definition<'_>) -> Result<Standing> {
         fields: beside(&texts(&said), &texts(&found), whole),
         lacks: Vec::new(),
         problem: match taken {
-            Some(taken) => Some(taken.to_string()),
+            Some(taken) => Some(taken.with_values()),
             None => unwritable(definition, &declared),
         },
     })
@@ -56,7 +56,7 @@ fn unwritable(definition: &Definition<'_>, declared: &Value) -> Option<String> {
     }
     let keyed = key(target).and_then(|key| require_key(target, &key, schema));
     let checked = keyed.and_then(|()| mapping::check_columns(target, declared, schema));
-    checked.err().map(|error| error.to_string())
+    checked.err().map(|error| error.with_values())
 }
 
 /// An index that several pipelines write to is never exchanged.

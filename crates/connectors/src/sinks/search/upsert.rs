@@ -103,7 +103,7 @@ impl SearchSink {
     ) -> Result<(RecordBatch, Vec<String>)> {
         let mut rows = batch.rows.clone();
         without_null_keys(&mut rows, &mut outcome.rejects, &self.key)?;
-        let distinct = duplicates::distinct(&rows, &self.key, self.has_order)?;
+        let distinct = duplicates::distinct(&rows, &self.key, self.newest_last.as_deref())?;
         outcome.counts.unchanged += distinct.replaced;
         outcome.rejects.extend(distinct.rejected);
         let rows = distinct.rows;

@@ -42,6 +42,15 @@ impl KeyBackfill {
         if rules.strict && !unreadable.is_empty() {
             return Err(no_value(recompute.columns()));
         }
+        if !unreadable.is_empty() {
+            let columns: Vec<&str> = recompute.columns().iter().map(|column| column.name.as_str()).collect();
+            tracing::warn!(
+                keys = unreadable.len(),
+                "{} of the keys can be of no row: they are no values of {}",
+                unreadable.len(),
+                columns.join(", ")
+            );
+        }
         let mut absent: VecDeque<RecordBatch> = VecDeque::new();
         for some in unreadable.chunks(recompute.step) {
             absent.push_back(recompute.scope(some)?);

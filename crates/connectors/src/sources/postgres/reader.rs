@@ -282,24 +282,55 @@ impl Reader {
         Ok(Page { stream: Box::pin(stream), decoder, rest: Bytes::new(), rows: 0 })
     }
 
-    /// The table that all these columns of the query are plain columns of, or why there is none. Where the
-    /// pipeline names it beside its query, it must be the one.
-    /// Tables that the query names and nobody follows.
-    pub(super) async fn unfollowed(&self, followed: &[u32]) -> Result<Option<Advice>> {
+    /// The table that a column of the query is a plain column of.
+    pub(super) fn origin(&self, column: &str) -> Option<u32> {
+        let described = self.described.iter().find(|described| described.name == column)?;
+        described.origin.map(|(table, _)| table)
+    }
+
+    /// Oid and name of the type of a column of the query: of a domain, what it is based on.
+    pub(super) fn type_of(&self, column: &str) -> Option<(u32, &str)> {
+        let described = self.described.iter().find(|described| described.name == column)?;
+        Some((described.type_oid, described.type_name.as_str()))
+    }
+
+    /// Tables that the query names and nobody follows: neither as the table whose rows stand for those of the query, nor by a watch.
+    /// Where the query names `own` more than once, its rows stand for those of the query in one of these places only.
+    pub(super) async fn unfollowed(&self, own: Option<u32>, watched: &[u32]) -> Result<Vec<Advice>> {
         let names = vitrina_guard::relations(&self.sql);
-        let sql = "select coalesce(string_agg(c.oid::regclass::text, ', ' order by c.relname), '')
-                     from unnest($1::text[]) n join pg_class c on c.oid = to_regclass(n)
-                    where c.relkind in ('r', 'p') and c.oid <> all ($2)";
-        let found = self.rows_with(sql, &[&names, &followed]).await?;
-        let tables: String = found.first().map(|row| row.get(0)).unwrap_or_default();
-        Ok((!tables.is_empty()).then(|| {
+        // Behind views as well.
+        let sql = "with recursive reached(place, oid) as (
+                         select place, to_regclass(n)::oid from unnest($1::text[]) with ordinality w(n, place)
+                          union select r.place, d.refobjid from reached r join pg_class v on v.oid = r.oid and v.relkind = 'v'
+                           join pg_rewrite w on w.ev_class = v.oid and w.ev_type = '1'
+                           join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid
+                                           and d.refclassid = 'pg_class'::regclass and d.refobjid <> v.oid)
+                   select coalesce(string_agg(name, ', ' order by name) filter (where not is_own), ''),
+                          coalesce(string_agg(name, ', ' order by name) filter (where is_own and often > 1), '')
+                     from (select c.oid::regclass::text as name, c.oid is not distinct from $2 as is_own, count(*) as often
+                             from reached r join pg_class c on c.oid = r.oid
+                            where c.relkind in ('r', 'p') and c.oid <> all ($3) group by c.oid) named";
+        let found = self.rows_with(sql, &[&names, &own, &watched]).await?;
+        let told = |place: usize| {
+            found.first().map(|row| row.get::<_, String>(place)).filter(|tables| !tables.is_empty())
+        };
+        let nobody_s = told(0).map(|tables| {
             Advice::warning(
                 format!("changes of {tables} alone are not noticed: nobody follows it"),
                 "name it under watch, with the key by which rows of the target depend on it; or load in full, by full_schedule",
             )
-        }))
+        });
+        let twice = told(1).map(|table| {
+            Advice::warning(
+                format!("the query names {table} more than once: a change is noticed in the place of its key alone, not in rows that depend on it otherwise"),
+                "name it under watch as well, with keys that lead to those rows; or load in full, by full_schedule",
+            )
+        });
+        Ok(nobody_s.into_iter().chain(twice).collect())
     }
 
+    /// The table that all these columns of the query are plain columns of, or why there is none. Where the
+    /// pipeline names it beside its query, it must be the one.
     pub(super) async fn driving_table(
         &self,
         wanted: &[&str],
@@ -312,12 +343,12 @@ impl Reader {
             let ask = vitrina_guard::driving_table(client, &self.sql, described, wanted, ordered);
             return self.asked(known.recall(question, ask)).await;
         };
-        let ask = vitrina_guard::named_table(client, table, described, wanted, ordered);
+        let ask = vitrina_guard::named_table(client, &self.sql, table, described, wanted, ordered);
         let table = self.asked(known.recall(question, ask)).await?;
         self.reads(table.iter().map(|table| table.name.clone()));
         table.map(Ok).map_err(|reason| {
             Error::fix("source.driving_table", reason).hint(
-                "beside a query, source_table names the table whose rows carry the cursor and the change key",
+                "beside a query, source_table names the table whose rows carry the cursor and the change key: return that key as the table has it, or leave source_table out",
             )
         })
     }

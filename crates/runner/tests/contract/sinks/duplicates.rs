@@ -53,7 +53,29 @@ async fn with_a_cursor_the_newest_row_of_a_key_counts<T: Target>(play: Play<T>) 
     assert_eq!(play.titles().await["4"], "Newest");
 }
 
+/// 4 in two rows of one moment that differ, 6 in two that do not.
+async fn of_rows_that_are_as_new_as_each_other_none_counts_unless_they_are_the_same<T: Target>(
+    play: Play<T>,
+) {
+    let id = copies(&play, json!({"batch_size": 3})).await;
+    let same = "delete from content.copy where id in (4, 6);
+                insert into content.copy select id, title, '1', '2024-05-05'
+                  from (values (4, 'One'), (6, 'Same'), (4, 'Other'), (6, 'Same')) v (id, title)";
+    play.stage.db.execute(same).await;
+    for work in [Work::Increment, Work::Load, Work::Increment] {
+        let run = play.run(id, work).await;
+        assert_eq!(run.status, RunStatus::Success, "{:?}", run.error);
+        assert_eq!(play.stage.rejects().await, [("row.duplicate_key".to_owned(), "[\"4\"]".to_owned())]);
+        let titles = play.titles().await;
+        assert_eq!((titles.len(), titles.get("4"), titles["6"].as_str()), (8, None, "Same"), "{work:?}");
+    }
+    play.stage.db.execute("update content.copy set modified = '2024-05-06' where title = 'Other'").await;
+    play.run(id, Work::Increment).await;
+    assert_eq!((play.titles().await["4"].as_str(), play.stage.rejects().await.len()), ("Other", 0));
+}
+
 of_every_target!(
     without_an_order_a_key_that_comes_twice_is_one_reject,
     with_a_cursor_the_newest_row_of_a_key_counts,
+    of_rows_that_are_as_new_as_each_other_none_counts_unless_they_are_the_same,
 );

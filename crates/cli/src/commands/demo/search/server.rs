@@ -8,6 +8,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::client::is_loopback;
+use crate::config;
 use crate::exit::Exit;
 
 /// As the connection `search` is called in the environment.
@@ -41,6 +42,7 @@ impl Server {
     pub(super) fn at(variable: &'static str, written: &str) -> Result<Self> {
         let first = written.split(',').map(str::trim).find(|url| !url.is_empty()).unwrap_or_default();
         let url = Url::parse(first).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        let url = url.filter(|_| config::connection_url(written).is_ok());
         let url = url.ok_or_else(|| {
             Exit::Usage.fault(format!(
                 "{variable} is no URL of a search server\nhint: {variable}=http://127.0.0.1:9200"

@@ -20,7 +20,7 @@ use super::create;
 use super::fence::MetaStore;
 use super::mart::{Mart, MartColumn};
 use super::own_part::OwnPart;
-use super::owners::own_columns;
+use super::owners::{own_columns, refuse_overlap};
 use crate::connection::{End, Session};
 use crate::reconcile::{Differing, Key, Mark, Order, Pair, Portion, Row, Seen, Stream, no_key};
 use crate::sql::identifier;
@@ -155,6 +155,8 @@ async fn claim_columns(
     if own.is_empty() {
         own = own_columns(session, &mart.name, order.installation, order.pipeline.id).await?;
     }
+    // What a run may not write a comparison does not show.
+    refuse_overlap(session, &mart.name, order.pipeline, &own).await?;
     mart.own = OwnPart::Columns(own);
     Ok(())
 }

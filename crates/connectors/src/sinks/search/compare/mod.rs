@@ -26,6 +26,7 @@ use crate::arrow_text::texts;
 use crate::connection::is_data_exception;
 use crate::duplicates;
 use crate::reconcile::{Differing, Key, Mark, Order, Pair, Portion, Row, Seen, Stream, Wanted, no_key};
+use crate::sinks::newest_last;
 use crate::sources::postgres::asked_keys::UNREADABLE;
 use crate::sources::postgres::keeps_keys;
 use form::{Cells, Document, Fields, text, texts_of};
@@ -46,7 +47,7 @@ struct SearchPair<'a> {
     key: Vec<String>,
     /// Columns that documents are found by.
     exact: Vec<String>,
-    has_order: bool,
+    newest_last: Option<Vec<String>>,
     fields: Fields,
     names: Vec<String>,
     /// By the checksums that documents carry, else by their values.
@@ -100,7 +101,7 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
         name,
         exact: [key.clone(), order.pipeline.change_key.clone()].concat(),
         key,
-        has_order: order.pipeline.incremental_key.as_ref().is_some_and(returns),
+        newest_last: newest_last(order.pipeline, returns),
         names: fields.names(),
         fields,
         order,
@@ -471,7 +472,7 @@ impl SearchPair<'_> {
         rows: &RecordBatch,
         visit: &mut impl FnMut(&Key, &str, &[u8]) -> Result<()>,
     ) -> Result<u64> {
-        let rows = duplicates::distinct(rows, &self.key, self.has_order)?.rows;
+        let rows = duplicates::distinct(rows, &self.key, self.newest_last.as_deref())?.rows;
         if rows.num_rows() == 0 {
             return Ok(0);
         }

@@ -1,9 +1,10 @@
 //! What the owner of a source applies so that changes of a table are logged: statements to look at, then to run.
 
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use vitrina_core::{Error, Result};
 
-use super::owner::{DROP_OUTDATED, OUTDATED_SCHEMA, REQUIRE_OWNER};
+use super::owner::{OUTDATED_SCHEMA, dollar_quoted, drop_outdated, step};
 use super::rights::denied;
 use super::{Logged, SCHEMA};
 use crate::connection::{Connection, End, Session};
@@ -30,24 +31,36 @@ struct Member {
 /// A column of a logged table's key.
 struct KeyColumn {
     name: String,
-    type_name: String,
-    /// A type that came with the server, or a domain over one.
-    is_built_in: bool,
+    /// Of its type, or of the one that its domain is over.
+    base: u32,
+    is_domain: bool,
 }
 
+/// Built-in types whose cast to text is another text than they are shown by, each with its name: "char", bool, cidr, inet, char(n).
+const SHOWN_OTHERWISE: [(u32, &str); 5] =
+    [(16, "bool"), (18, "\"char\""), (650, "cidr"), (869, "inet"), (1042, "bpchar")];
+
 impl KeyColumn {
-    /// Its text in a row. A cast may be a function of whoever owns the type: only those of built-in types are called, also where the
-    /// column gets another type later; what else there is goes by its output function, which none but a superuser can make.
+    /// Its text in a row. A cast of the value itself may be a function of whoever owns its type, and the column may have got another type
+    /// since, under the same name; the planner evaluates parts of such a function even where it is not reached. So the value is written by its
+    /// output function, which none but a superuser can make, and it is that text which is cast, to a built-in type and back, as long as
+    /// the value is of it.
     fn text(&self, row: &str) -> String {
         let value = format!("{row}.{}", identifier(&self.name));
-        let shown = format!("when {value} is not null then format('%s', {value})");
-        match self.is_built_in {
-            true => format!(
-                "case when pg_typeof({value})::oid < 16384 or pg_typeof({value}) = to_regtype({}) then {value}::text {shown} end",
-                literal(&self.type_name)
-            ),
-            false => format!("case {shown} end"),
-        }
+        let text = format!("format('%s', {value})");
+        let shown = match SHOWN_OTHERWISE.iter().find(|(oid, _)| *oid == self.base) {
+            Some((oid, name)) => {
+                let is_it = match self.is_domain {
+                    false => format!("pg_typeof({value})::oid = {oid}"),
+                    true => format!(
+                        "exists (select from pg_type t where t.oid = pg_typeof({value})::oid and {oid} in (t.oid, t.typbasetype))"
+                    ),
+                };
+                format!("case when {is_it} then {text}::{name}::text else {text} end")
+            }
+            None => text,
+        };
+        format!("case when {value} is not null then {shown} end")
     }
 }
 
@@ -75,45 +88,58 @@ impl Desk {
         Ok(Self { session })
     }
 
-    /// A table by the name that the log knows it by.
+    /// A table by the name that the log knows it by: as SQL reads it, or else as it is shown, without quotes.
     pub async fn logged(&self, table: &str, key: &[String]) -> Result<Logged> {
-        let sql = format!(
-            "select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass({})",
-            literal(table)
-        );
-        let found = self.query(&sql).await?;
+        let named = "select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace";
+        let read = format!("{named} where c.oid = to_regclass({})", literal(table));
+        let mut found = match self.client().query(&read, &[]).await {
+            Err(error) if error.code() == Some(&SqlState::INVALID_NAME) => Vec::new(),
+            found => found.map_err(|error| self.explain(error))?,
+        };
+        if found.is_empty() {
+            found = self
+                .query(&format!("{named} where n.nspname || '.' || c.relname = {}", literal(table)))
+                .await?;
+            // Names with dots in them can be shown alike.
+            found.truncate(usize::from(found.len() == 1));
+        }
         let Some(row) = found.first() else {
-            return Err(Error::fix("changelog.table", format!("there is no table {table}"))
-                .hint("write it as schema.table; the login must be allowed to see it"));
+            return Err(Error::fix("changelog.table", format!("there is no table {table}")).hint(
+                "write it as schema.table, a name with capitals, spaces or dashes in quotes, as in '\"Web Shop\".\"Films\"'; \
+                 the login must be allowed to see it",
+            ));
         };
         Ok(Logged { table: row.get(0), key: key.to_vec() })
     }
 
-    /// The statements that are still to be applied before the table's changes are logged.
+    /// What is still to be applied before the table's changes are logged: steps, each a statement. One of a table holds its lock, so
+    /// each table has its own.
     pub async fn install(&self, logged: &Logged, reader: &str) -> Result<Vec<String>> {
-        let mut statements = Vec::new();
+        let mut objects = Vec::new();
         if !self.has_all_objects().await? {
-            statements.push(OBJECTS.trim_end().to_owned());
+            objects.push(OBJECTS.trim_end().trim_end_matches(';').to_owned());
         }
         if !self.may_read(reader).await? {
             self.require_role(reader).await?;
-            statements.push(grants(reader));
+            objects.push(grants(reader));
         }
         let members = self.members(logged).await?;
         let Some(table) = members.first() else {
             return Err(Error::fix("changelog.table", format!("there is no table {}", logged.table)));
         };
-        let columns = self.key_columns(table.oid, logged).await?;
-        if !self.is_registered(logged, table.oid).await? {
-            statements.extend([function(logged, &columns), keep_to_triggers(logged), register(logged)]);
+        let body = body(logged, &self.key_columns(table.oid, logged).await?);
+        if !self.is_registered(logged, table.oid, &body).await? {
+            objects.extend([function(logged, &body), keep_to_triggers(logged), register(logged)]);
         }
         let incomplete = members.iter().filter(|member| member.events != ALL_EVENTS);
-        statements.extend(incomplete.flat_map(|member| triggers(logged, member)));
-        statements.extend(self.drop_outdated(logged).await?);
-        if !statements.is_empty() {
-            statements.insert(0, REQUIRE_OWNER.to_owned());
-        }
-        Ok(statements)
+        let mut steps = vec![objects];
+        steps.extend(incomplete.map(|member| triggers(logged, member)));
+        steps.push(self.drop_outdated(logged).await?);
+        Ok(steps
+            .iter()
+            .filter(|statements| !statements.is_empty())
+            .map(|statements| step(true, statements))
+            .collect())
     }
 
     /// What an older release has left of this table's log, without triggers by then.
@@ -122,11 +148,10 @@ impl Desk {
         if !self.truth(&format!("select exists ({})", function_oid(OUTDATED_SCHEMA, &name))).await? {
             return Ok(Vec::new());
         }
-        let drop = format!("drop function if exists {OUTDATED_SCHEMA}.{name}()");
-        Ok(vec![drop, DROP_OUTDATED.to_owned()])
+        Ok(vec![drop_outdated(&name)])
     }
 
-    /// The statements that end the logging of a table.
+    /// The steps that end the logging of a table.
     pub async fn remove(&self, logged: &Logged) -> Result<Vec<String>> {
         let outdated = self.drop_outdated(logged).await?;
         let has_objects = self.has_objects().await?;
@@ -134,34 +159,36 @@ impl Desk {
             return Ok(Vec::new());
         }
         let (source, function) = (literal(&logged.source()), logged.function());
-        let mut statements = vec![REQUIRE_OWNER.to_owned()];
+        let mut steps = Vec::new();
         for member in &self.members(logged).await? {
             let all = ["insert", "update", "delete", "truncate", "row"];
-            statements.extend(all.map(|event| drop_trigger(logged, member, event)));
+            steps.push(all.map(|event| drop_trigger(logged, member, event)).to_vec());
         }
-        statements.extend(outdated);
+        steps.extend(Some(outdated).filter(|outdated| !outdated.is_empty()));
         if has_objects {
-            statements.push(format!("drop function if exists {function}()"));
-            statements.push(format!("delete from {SCHEMA}.change_sources where source = {source}"));
-            statements.push(format!("delete from {SCHEMA}.change_log where source = {source}"));
+            steps.push(vec![
+                format!("drop function if exists {function}()"),
+                format!("delete from {SCHEMA}.change_sources where source = {source}"),
+                format!("delete from {SCHEMA}.change_log where source = {source}"),
+            ]);
         }
-        Ok(statements)
+        Ok(steps.iter().map(|statements| step(false, statements)).collect())
     }
 
-    /// One after the other, each tried again while a lock is in its way: nothing else waits behind it for long.
-    pub async fn apply(&self, statements: &[String]) -> Result<()> {
+    /// One step after the other, each tried again as a whole while a lock is in its way: nothing else waits behind it for long.
+    pub async fn apply(&self, steps: &[String]) -> Result<()> {
         const TRIES: u32 = 10;
         self.require_own().await?;
-        for statement in statements {
+        for step in steps {
             let mut tries = 0;
-            loop {
-                match self.session.client.batch_execute(statement).await {
-                    Err(error) if is_lock_timeout(&error) && tries < TRIES => {
-                        tries += 1;
-                        tokio::time::sleep(std::time::Duration::from_millis(200 * u64::from(tries))).await;
-                    }
-                    done => break done.map_err(|error| self.explain(error))?,
+            while let Err(error) = self.client().batch_execute(step).await {
+                // Somebody may have come between.
+                self.require_own().await?;
+                if !is_lock_timeout(&error) || tries == TRIES {
+                    return Err(self.explain(error));
                 }
+                tries += 1;
+                tokio::time::sleep(std::time::Duration::from_millis(200 * u64::from(tries))).await;
             }
         }
         Ok(())
@@ -258,18 +285,25 @@ impl Desk {
     async fn key_columns(&self, table: u32, logged: &Logged) -> Result<Vec<KeyColumn>> {
         let columns = logged.key.iter().map(|name| literal(name)).collect::<Vec<_>>().join(", ");
         let sql = format!(
-            "with recursive typed(name, type, base) as (
-                 select attname, atttypid, atttypid from pg_attribute
-                  where attrelid = {table} and attnum > 0 and not attisdropped and attname in ({columns})
-                  union all select t.name, t.type, y.typbasetype from typed t join pg_type y on y.oid = t.base and y.typtype = 'd')
-             select t.name::text, t.type::regtype::text, t.base < 16384 from typed t join pg_type b on b.oid = t.base and b.typtype <> 'd'"
+            "select a.attname::text, case t.typtype when 'd' then t.typbasetype else t.oid end, t.typtype = 'd',
+                    coalesce((select b.typtype = 'c' from pg_type b where b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)), false)
+               from pg_attribute a join pg_type t on t.oid = a.atttypid
+              where a.attrelid = {table} and a.attnum > 0 and not a.attisdropped and a.attname in ({columns})"
         );
         let column = |row: &tokio_postgres::Row| KeyColumn {
             name: row.get(0),
-            type_name: row.get(1),
-            is_built_in: row.get(2),
+            base: row.get(1),
+            is_domain: row.get(2),
         };
-        let found: Vec<KeyColumn> = self.query(&sql).await?.iter().map(column).collect();
+        let rows = self.query(&sql).await?;
+        if let Some(row) = rows.iter().find(|row| row.get(3)) {
+            let message =
+                format!("{} of {} is a row, and no text names it", row.get::<_, String>(0), logged.table);
+            return Err(
+                Error::fix("changelog.key", message).hint("name columns of the table that are values")
+            );
+        }
+        let found: Vec<KeyColumn> = rows.iter().map(column).collect();
         if found.len() == logged.key.len() {
             return Ok(found);
         }
@@ -277,7 +311,8 @@ impl Desk {
         Err(Error::fix("changelog.key", message))
     }
 
-    async fn is_registered(&self, logged: &Logged, table: u32) -> Result<bool> {
+    /// With the function that this release would write.
+    async fn is_registered(&self, logged: &Logged, table: u32, body: &str) -> Result<bool> {
         if !self.has_objects().await? {
             return Ok(false);
         }
@@ -286,7 +321,10 @@ impl Desk {
         let known = format!(
             "select exists (select from {SCHEMA}.change_sources where source = {source} and relation = {table})"
         );
-        Ok(self.has_function(&logged.function_name()).await? && self.truth(&known).await?)
+        let is_current = format!("select ({}) = {}", function_source(&logged.function_name()), literal(body));
+        Ok(self.has_function(&logged.function_name()).await?
+            && self.truth(&is_current).await?
+            && self.truth(&known).await?)
     }
 }
 
@@ -297,6 +335,10 @@ fn function_oid(schema: &str, name: &str) -> String {
         literal(schema),
         literal(name)
     )
+}
+
+fn function_source(name: &str) -> String {
+    format!("select p.prosrc from pg_proc p where p.oid = ({})", function_oid(SCHEMA, name))
 }
 
 fn is_lock_timeout(error: &tokio_postgres::Error) -> bool {
@@ -328,14 +370,14 @@ on conflict (source) do update set relation = excluded.relation, installed_at = 
     )
 }
 
-/// Settings are pinned: else one key would have several spellings.
-fn function(logged: &Logged, columns: &[KeyColumn]) -> String {
+/// What the function does. Names of tables, columns and types are in it, which need not be those of a friend.
+fn body(logged: &Logged, columns: &[KeyColumn]) -> String {
     let key = |row: &str| {
         let column = |name: &String| columns.iter().find(|column| column.name == *name);
         let values = logged.key.iter().filter_map(column).map(|column| column.text(row));
         format!("jsonb_build_array({})", values.collect::<Vec<_>>().join(", "))
     };
-    let (source, function) = (literal(&logged.source()), logged.function());
+    let source = literal(&logged.source());
     let log = |op: &str, keys: &str| {
         format!(
             "insert into vitrina_log.change_log (source, key, kid, op)
@@ -344,9 +386,7 @@ fn function(logged: &Logged, columns: &[KeyColumn]) -> String {
     };
     let (new_row, old_row) = (key("new"), key("old"));
     format!(
-        "create or replace function {function}() returns trigger language plpgsql security definer
-    set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set timezone = 'UTC' set intervalstyle = postgres
-    set bytea_output = hex set extra_float_digits = 1 as $$
+        "
 begin
     if tg_op = 'TRUNCATE' then
         insert into vitrina_log.change_log (source, key, kid, op) values ({source}, '[]', 0, 'T');
@@ -364,13 +404,27 @@ begin
         {}
     end if;
     return null;
-end $$",
+end ",
         log("I", &format!("select {new_row} as key")),
         log("U", &format!("select {old_row} as key union select {new_row}")),
         log("D", &format!("select {old_row} as key")),
         log("I", &format!("select distinct {} as key from new_rows r", key("r"))),
-        log("U", &format!("select {} as key from old_rows o union select {} from new_rows n", key("o"), key("n"))),
+        log(
+            "U",
+            &format!("select {} as key from old_rows o union select {} from new_rows n", key("o"), key("n"))
+        ),
         log("D", &format!("select distinct {} as key from old_rows r", key("r"))),
+    )
+}
+
+/// Settings are pinned: else one key would have several spellings, and whoever writes to the table could have these texts read as others.
+fn function(logged: &Logged, body: &str) -> String {
+    format!(
+        "create or replace function {}() returns trigger language plpgsql security definer
+    set search_path = pg_catalog, pg_temp set standard_conforming_strings = on set datestyle = 'ISO, YMD' set timezone = 'UTC' set intervalstyle = postgres
+    set bytea_output = hex set extra_float_digits = 1 as {}",
+        logged.function(),
+        dollar_quoted(body),
     )
 }
 

@@ -149,9 +149,11 @@ impl Changelog {
             "changes are followed by the log of {}: exact",
             self.log.sources.iter().map(|followed| followed.source.as_str()).collect::<Vec<_>>().join(", ")
         );
-        let followed: Vec<u32> = self.log.sources.iter().map(|followed| followed.oid).collect();
-        let unfollowed = reader.unfollowed(&followed).await?;
-        Ok([Advice::fine(follows)].into_iter().chain(unfollowed).collect())
+        let mut followed = self.log.sources.iter().map(|followed| followed.oid);
+        let own = followed.next();
+        let unfollowed = reader.unfollowed(own, &followed.collect::<Vec<u32>>()).await?;
+        let spelled = super::dirty::advice_of_types(&self.pipeline, &self.key, reader).await?;
+        Ok([Advice::fine(follows)].into_iter().chain(unfollowed).chain(spelled).collect())
     }
 
     /// What a load of this pipeline leaves behind for the next window.

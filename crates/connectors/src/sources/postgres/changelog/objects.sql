@@ -1,8 +1,6 @@
 -- What Vitrina keeps in a source whose changes are logged. The log grows with every change of a logged table and
 -- shrinks when all who follow it have read on. Functions here run with the rights of their owner whenever an application writes,
 -- so the schema belongs to that owner alone: whoever could replace what they touch would run code of his own with those rights.
-do $$ begin if to_regnamespace('vitrina_log') is null then create schema vitrina_log; end if; end $$;
-
 create table if not exists vitrina_log.change_log (
     source text not null,
     key jsonb not null,
@@ -43,7 +41,7 @@ insert into vitrina_log.change_pruned default values on conflict do nothing;
 -- Deletes what every consumer has read, at most once a minute and some rows at a time. One that has been silent
 -- for too long is not waited for any more.
 create or replace function vitrina_log.prune_changes(p_max_age interval) returns void
-    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+    language plpgsql security definer set search_path = pg_catalog, pg_temp set standard_conforming_strings = on as $$
 declare
     v_below xid8;
 begin
@@ -52,7 +50,7 @@ begin
         return;
     end if;
     update vitrina_log.change_consumers set dropped = true
-     where not dropped and updated_at < clock_timestamp() - p_max_age;
+     where not dropped and updated_at < clock_timestamp() - greatest(p_max_age, interval '1 hour');
     select pg_snapshot_xmin(snapshot::pg_snapshot) into v_below from vitrina_log.change_consumers where not dropped
      order by 1 limit 1;
     v_below := coalesce(v_below, pg_snapshot_xmin(pg_current_snapshot()));
@@ -66,10 +64,12 @@ end $$;
 -- that only grows: a source that has gone back in time gives itself away.
 create or replace function vitrina_log.consume_changes(
     p_installation uuid, p_pipeline uuid, p_snapshot text, p_max_age interval) returns bigint
-    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+    language plpgsql security definer set search_path = pg_catalog, pg_temp set standard_conforming_strings = on as $$
 declare
     v_receipt bigint;
 begin
+    -- Whoever may read the log may say this: what is no snapshot would be in the way of all others.
+    perform p_snapshot::pg_snapshot;
     -- Numbers of another server: this database was restored from a dump of that one.
     if (select below from vitrina_log.change_pruned) > pg_snapshot_xmax(pg_current_snapshot()) then
         delete from vitrina_log.change_log;
@@ -92,7 +92,7 @@ end $$;
 
 -- A consumer that is no more is not waited for. Answers how many others still are.
 create or replace function vitrina_log.forget_changes(p_installation uuid, p_pipeline uuid) returns bigint
-    language sql security definer set search_path = pg_catalog, pg_temp as $$
+    language sql security definer set search_path = pg_catalog, pg_temp set standard_conforming_strings = on as $$
     delete from vitrina_log.change_consumers where installation = p_installation and pipeline = p_pipeline;
     select count(*) from vitrina_log.change_consumers where not dropped;
 $$;

@@ -21,6 +21,14 @@ pub(super) const FAULT: &str = "select min(fault) from (
         select format('%s belongs to %s, the schema to %s', p.proname, p.proowner::regrole, log.nspowner::regrole)
           from pg_proc p where p.pronamespace = log.oid and p.proowner <> log.nspowner
         union all
+        select format('%s may execute %s', case a.grantee when 0 then 'everybody' else a.grantee::regrole::text end, p.proname)
+          from pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+         where p.pronamespace = log.oid and p.prorettype = 'trigger'::regtype and a.grantee <> log.nspowner
+        union all
+        select format('%s may do more than read %s', case b.grantee when 0 then 'everybody' else b.grantee::regrole::text end, c.relname)
+          from pg_class c join pg_attribute a on a.attrelid = c.oid, aclexplode(a.attacl) b
+         where c.relnamespace = log.oid and b.privilege_type <> 'SELECT' and b.grantee <> log.nspowner
+        union all
         select format('%s may do more than read %s', case a.grantee when 0 then 'everybody' else a.grantee::regrole::text end, c.relname)
           from pg_class c, aclexplode(c.relacl) a
          where c.relnamespace = log.oid and a.privilege_type <> 'SELECT' and a.grantee <> log.nspowner) faults";
@@ -31,22 +39,65 @@ pub(super) const IS_OUTDATED: &str =
     "exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = 'vitrina' and c.relname = 'change_sources')";
 
-/// The first of the statements that an owner applies: all that follow belong to whoever executes them.
-pub(super) const REQUIRE_OWNER: &str = "do $$ begin
-    if exists (select from pg_namespace where nspname = 'vitrina_log' and nspowner <> (select oid from pg_roles where rolname = current_user)) then
+/// Statements that are applied together or not at all, behind a look at whose the log is: one statement of SQL, since psql may be told to
+/// go on behind an error, in the same transaction too. The look is behind the creation of the schema, which somebody else may have made
+/// while this one waited, and asks for the own one: an older snapshot would not show that of another. Names are looked up in the catalogue
+/// first of all: whoever makes a schema of the administrator's name would have functions of his own called here.
+pub(super) fn step(makes_schema: bool, statements: &[String]) -> String {
+    let create = "if to_regnamespace('vitrina_log') is null then create schema vitrina_log; end if;\n    ";
+    let body = format!(
+        " declare wrong text; begin
+    set local search_path = pg_catalog, pg_temp;
+    {}if to_regnamespace('vitrina_log') is not null and not exists (
+        select from pg_namespace n join pg_roles r on r.oid = n.nspowner where n.nspname = 'vitrina_log' and r.rolname = current_user) then
         raise exception 'schema vitrina_log belongs to another role than %', current_user
             using hint = 'apply this as its owner, with the right TRIGGER on the table; a schema that nobody you trust has created is to be dropped first';
     end if;
-end $$";
-
-/// Drops what an older release has left, once no table is logged there any more. It only drops: whatever else is done to these tables
-/// could run what another login has put there.
-pub(super) const DROP_OUTDATED: &str = "do $$ begin
-    if not exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname = 'vitrina' and p.proname like 'log\\_%') then
-        drop table if exists vitrina.change_log, vitrina.change_sources, vitrina.change_consumers, vitrina.change_pruned;
-        drop function if exists vitrina.consume_changes(uuid, uuid, text, interval), vitrina.forget_changes(uuid, uuid), vitrina.prune_changes(interval);
+    wrong := ({FAULT});
+    if wrong is not null then
+        raise exception 'the change log is not its owner''s alone: %', wrong
+            using hint = 'revoke that right, or drop what belongs to another role';
     end if;
-end $$";
+{};
+end ",
+        if makes_schema { create } else { "" },
+        statements.join(";\n"),
+    );
+    format!("do {}", dollar_quoted(&body))
+}
+
+/// Between marks that are not in the text, so that nothing in it can end it.
+pub(super) fn dollar_quoted(text: &str) -> String {
+    let mark = (0_usize..).map(|number| format!("$body{number}")).find(|mark| !text.contains(mark.as_str()));
+    let mark = mark.unwrap_or_default();
+    format!("{mark}${text}{mark}$")
+}
+
+/// Drops what an older release has left of a table's log, and the rest once no table is logged there any more. It only drops: whatever
+/// else is done to these objects could run what another login has put there. What cannot be dropped is that login's by now, and in
+/// nobody's way.
+pub(super) fn drop_outdated(function: &str) -> String {
+    let tried = |drop: &str| {
+        format!(
+            "begin
+        {drop};
+    exception when others then
+        raise warning 'what an older release has left in schema vitrina stays there: %', sqlerrm;
+    end"
+        )
+    };
+    format!(
+        "{};
+    if not exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname = 'vitrina' and p.proname like 'log\\_%') then
+    {};
+    end if",
+        tried(&format!("drop function if exists {OUTDATED_SCHEMA}.{function}()")),
+        tried(
+            "drop table if exists vitrina.change_log, vitrina.change_sources, vitrina.change_consumers, vitrina.change_pruned;
+        drop function if exists vitrina.consume_changes(uuid, uuid, text, interval), vitrina.forget_changes(uuid, uuid), vitrina.prune_changes(interval)"
+        ),
+    )
+}
 
 impl Desk {
     /// What is wrong with who owns the log here; none where all is well, or nothing is installed.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use uuid::Uuid;
-use vitrina_core::{Error, PipelineId, Result};
+use vitrina_core::{Error, PipelineId, Result, shell_word};
 
 use super::checkpoint::{Moment, Snapshot};
 use super::owner;
@@ -126,8 +126,11 @@ async fn triggers(reader: &Reader, sources: &[Followed]) -> Result<BTreeMap<Stri
 fn not_logged(source: &str, why: &str) -> Error {
     let (table, key) =
         source.strip_suffix(')').and_then(|source| source.split_once('(')).unwrap_or((source, ""));
-    Error::fix("changelog.not_installed", format!("{source}: {why}"))
-        .hint(format!("`vitrina changelog install {table} --key {key}` shows what is to be applied"))
+    Error::fix("changelog.not_installed", format!("{source}: {why}")).hint(format!(
+        "`vitrina changelog install {} --key {}` shows what is to be applied",
+        shell_word(table),
+        shell_word(key)
+    ))
 }
 
 /// Tells the source how far this consumer has come; answers its receipt.

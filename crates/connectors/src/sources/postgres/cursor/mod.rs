@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use vitrina_core::{Advice, Batch, Error, Pipeline, Position, Reject, Result};
 use vitrina_guard::ChangeTable;
 
+use super::dirty::advice_of_types;
 use super::load::{Baseline, Load, is_load};
 use super::opening;
 use super::pending::Pending;
@@ -49,6 +50,8 @@ pub(super) struct Cursor {
     /// The source has been looked at since this run began.
     looked: bool,
     finished: bool,
+    /// The second of the names, where nobody has given it.
+    stand_in: Option<String>,
 }
 
 #[async_trait]
@@ -67,6 +70,8 @@ impl Baseline for Taken {
         Ok(self.0.clone())
     }
 }
+
+const OTHER_COLUMNS: &str = "the checkpoint was made by a cursor of another number of columns";
 
 /// What a run begins with.
 enum Opened {
@@ -100,6 +105,11 @@ impl Cursor {
     /// The cursor of a pipeline that has one.
     pub(super) async fn of(pipeline: &Pipeline, reader: &Reader, key: &[String]) -> Result<Option<Self>> {
         let Some(incremental_key) = &pipeline.incremental_key else { return Ok(None) };
+        let stand_in = stand_in(pipeline, reader, key).await?;
+        let pipeline = &Pipeline {
+            incremental_id_key: pipeline.incremental_id_key.clone().or_else(|| stand_in.clone()),
+            ..pipeline.clone()
+        };
         let names: Vec<String> = [Some(incremental_key.clone()), pipeline.incremental_id_key.clone()]
             .into_iter()
             .flatten()
@@ -107,9 +117,6 @@ impl Cursor {
         let change_key = pipeline.change_key_or(key);
         let wanted: Vec<&str> = names.iter().chain(change_key).map(String::as_str).collect();
         let table = reader.driving_table(&wanted, names.len()).await?;
-        if names.len() == 1 && !table.as_ref().is_ok_and(|table| table.columns[0].unique) {
-            return Err(needs_id_key(incremental_key));
-        }
         let driver = match table {
             Ok(table) if is_read_whole(&table, &names, key, pipeline) => {
                 let late = Track::driving(table, names.len())?.late_only();
@@ -140,6 +147,7 @@ impl Cursor {
             load: None,
             looked: false,
             finished: false,
+            stand_in,
         }))
     }
 
@@ -228,6 +236,9 @@ impl Cursor {
         self.looked = true;
         let before = Done::of(from);
         let Some(opened) = self.opening(reader).await? else { return Ok(Opened::Nothing) };
+        if before.as_ref().is_some_and(|before| self.is_of_other_columns(before.reached.bound.as_ref())) {
+            return Ok(Opened::Load(OTHER_COLUMNS, opened));
+        }
         let servers = opened.server.as_ref().zip(before.as_ref().and_then(|before| before.server.as_ref()));
         if let Some(reason) = servers.and_then(|(now, then)| now.mistrust(then, from.seen)) {
             return Ok(Opened::Load(reason, opened));
@@ -244,6 +255,11 @@ impl Cursor {
         }
         let since = servers.and_then(|(now, then)| now.since(then));
         Ok(Opened::Pass(Pass::new(opened, since, before.is_none())))
+    }
+
+    /// Its cursor was unique when it was written and needed no second column, or the other way round.
+    fn is_of_other_columns(&self, bound: Option<&Vec<String>>) -> bool {
+        bound.is_some_and(|bound| bound.len() != self.names.len())
     }
 
     /// A server whose files were put back, and whose log is longer by now than it was, looks like one that was restarted. The
@@ -271,6 +287,10 @@ impl Cursor {
     /// A pass that was left open, unless the source has become another one since.
     async fn go_on(&mut self, reader: &Reader, pass: Pass, seen: Option<u64>) -> Result<Opened> {
         let looked = std::mem::replace(&mut self.looked, true);
+        if self.is_of_other_columns(pass.way.bound.as_ref()) {
+            let opened = self.opening(reader).await?;
+            return Ok(opened.map_or(Opened::Nothing, |opened| Opened::Load(OTHER_COLUMNS, opened)));
+        }
         let Some(then) = pass.server.as_ref().filter(|_| !looked) else { return Ok(Opened::Pass(pass)) };
         let Some(reason) = opening::server(reader).await?.mistrust(then, seen) else {
             return Ok(Opened::Pass(pass));
@@ -399,11 +419,35 @@ impl Cursor {
                 .values()
                 .map(|track| track.advice("keys", "its changes recompute the rows that depend on it")),
         );
+        for track in self.watched.values() {
+            advice.extend(track.advice_of_nulls(reader).await?);
+        }
+        advice.extend(advice_of_types(&self.pipeline, &self.key, reader).await?);
+        advice.extend(self.unfollowed(reader).await?);
+        advice.extend(self.stand_in.iter().map(|column| {
+            Advice::fine(format!(
+                "rows with an equal {} are told apart by {column}, the key of the target, as incremental_id_key is not named",
+                self.names[0]
+            ))
+        }));
         advice.push(Advice::fine(format!(
             "deleted rows are not noticed by a cursor, nor are transactions that take longer than {} s",
             self.late_window.as_secs()
         )));
         Ok(advice)
+    }
+
+    /// Tables whose changes alone move no cursor. Of a cursor that is no plain column nobody can tell what moves it.
+    async fn unfollowed(&self, reader: &Reader) -> Result<Vec<Advice>> {
+        let own = match &self.driver {
+            Driver::Keys(track) | Driver::Table(track, _) => Some(track.table_oid()),
+            Driver::Query(_) => reader.origin(&self.names[0]),
+        };
+        if own.is_none() {
+            return Ok(Vec::new());
+        }
+        let watched: Vec<u32> = self.watched.values().map(Track::table_oid).collect();
+        reader.unfollowed(own, &watched).await
     }
 
     /// Whatever is open is given up; the next read goes on behind its position.
@@ -464,10 +508,51 @@ fn is_read_whole(table: &ChangeTable, names: &[String], key: &[String], pipeline
         && pipeline.transforms().is_empty()
 }
 
-fn needs_id_key(incremental_key: &str) -> Error {
+/// What tells rows with an equal cursor apart, where nobody has named it and the cursor does not: the key of the target, if it
+/// is one column, and the table or the query proves that no two rows share it. A row that pages could pass over would be
+/// lost, so nothing is guessed.
+async fn stand_in(pipeline: &Pipeline, reader: &Reader, key: &[String]) -> Result<Option<String>> {
+    let (Some(cursor), None) = (&pipeline.incremental_key, &pipeline.incremental_id_key) else {
+        return Ok(None);
+    };
+    let wanted: Vec<&str> =
+        [cursor].into_iter().chain(pipeline.change_key_or(key)).map(String::as_str).collect();
+    if reader.driving_table(&wanted, 1).await?.is_ok_and(|table| table.columns[0].unique) {
+        return Ok(None);
+    }
+    match key {
+        [column] if column != cursor && is_proven(pipeline, reader, [cursor, column]).await? => {
+            tracing::info!(
+                incremental_id_key = column,
+                "incremental_key is not known to be unique: the key of the target tells rows with an equal one apart"
+            );
+            Ok(Some(column.clone()))
+        }
+        _ => Err(needs_id_key(cursor, key)),
+    }
+}
+
+/// No two rows that the cursor is read of have this column in common.
+async fn is_proven(pipeline: &Pipeline, reader: &Reader, [cursor, column]: [&String; 2]) -> Result<bool> {
+    if pipeline.driving_table().is_none()
+        && reader.propose_key().await?.is_some_and(|key| key == [column.clone()])
+    {
+        return Ok(true);
+    }
+    let table = reader.driving_table(&[cursor, column], 2).await?;
+    Ok(table.is_ok_and(|table| table.columns[1].unique && table.columns[1].not_null))
+}
+
+fn needs_id_key(incremental_key: &str, key: &[String]) -> Error {
+    let column = match key {
+        [column] if column != incremental_key => column,
+        _ => "COLUMN",
+    };
     Error::fix(
         "pipeline.incremental_id_key",
         format!("incremental_key {incremental_key:?} is not known to be unique, and there is no incremental_id_key"),
     )
-    .hint("name a column that tells rows with an equal incremental_key apart, such as the table's key")
+    .hint(format!(
+        "add `incremental_id_key: {column}`, where that is a column of the query in which no two rows with an equal {incremental_key} are equal"
+    ))
 }

@@ -87,6 +87,40 @@ impl Track {
         }
     }
 
+    pub(super) fn table_oid(&self) -> u32 {
+        self.table.oid
+    }
+
+    /// Of a table that is only watched nobody is told which rows are never met.
+    pub(super) async fn advice_of_nulls(&self, reader: &Reader) -> Result<Option<Advice>> {
+        let nullable = self.table.columns.iter().take(self.order.len()).filter(|column| !column.not_null);
+        let names: Vec<&str> = nullable.map(|column| column.name.as_str()).collect();
+        if names.is_empty() {
+            return Ok(None);
+        }
+        // None before the table is analysed, or where the login may not read the column.
+        let sql = "select max(s.null_frac)::float8 from pg_catalog.pg_stats s
+                     join pg_catalog.pg_class c on c.relname = s.tablename
+                     join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname = s.schemaname
+                    where c.oid = $1 and s.attname = any ($2)";
+        let found = reader.rows_with(sql, &[&self.table.oid, &names]).await?;
+        let share: Option<f64> = found.first().and_then(|row| row.get(0));
+        let (table, columns) = (&self.table.name, names.join(" or "));
+        if share == Some(0.0) {
+            let message =
+                format!("{columns} of {table} may be null, and was not when the table was analysed");
+            return Ok(Some(Advice::fine(message)));
+        }
+        let known = share.map(|share| format!(", {:.0} % of them when it was analysed", share * 100.0));
+        Ok(Some(Advice::warning(
+            format!(
+                "changes of rows of {table} whose {columns} is null are not noticed{}",
+                known.unwrap_or_default()
+            ),
+            format!("fill {columns}, and let it be `not null`; or load in full, by full_schedule"),
+        )))
+    }
+
     pub(super) fn first(&self) -> &OrderedColumn {
         &self.order[0]
     }
