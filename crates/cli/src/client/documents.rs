@@ -26,7 +26,7 @@ pub(crate) struct Plan {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct PlannedChange {
-    /// `create`, `edit` or `delete`.
+    /// `create`, `edit`, `delete` or `decide`.
     pub(crate) action: String,
     pub(crate) kind: String,
     pub(crate) name: String,
@@ -180,6 +180,8 @@ pub(crate) struct RowBackfill {
 #[derive(Debug, Deserialize)]
 pub(crate) struct RowReconcile {
     pub(crate) id: Uuid,
+    #[serde(default)]
+    pub(crate) outdated: bool,
     pub(crate) finished_at: Timestamp,
     pub(crate) listed: Option<bool>,
     pub(crate) difference: Option<vitrina_core::Difference>,
@@ -313,6 +315,9 @@ pub(crate) struct AuditEntry {
 pub(crate) struct LastReconcile {
     pub(crate) level: Level,
     pub(crate) verdict: ReconcileVerdict,
+    /// It is about a configuration that was changed since.
+    #[serde(default)]
+    pub(crate) outdated: bool,
     pub(crate) differences: u64,
     pub(crate) finished_at: Timestamp,
 }
@@ -361,6 +366,8 @@ pub(crate) struct Reconcile {
     pub(crate) waiting: Option<Untakeable>,
     pub(crate) progress: Option<ReconcileProgress>,
     pub(crate) verdict: Option<ReconcileVerdict>,
+    #[serde(default)]
+    pub(crate) outdated: bool,
     pub(crate) figures: Option<Figures>,
     pub(crate) error: Option<String>,
     pub(crate) requested_at: Timestamp,
@@ -497,8 +504,18 @@ pub(crate) struct Accepted {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Health {
+    pub(crate) status: String,
     pub(crate) meta_store: String,
+    #[serde(default)]
+    pub(crate) sources: Vec<SourcePulse>,
     pub(crate) runners: Vec<RunnerPulse>,
+}
+
+impl Health {
+    /// The meta-store, all sources and a runner are there.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.status == "ok"
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -529,4 +546,10 @@ pub(crate) struct PythonTask {
 #[derive(Debug, Deserialize)]
 pub(crate) struct RunnerPulse {
     pub(crate) alive: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct SourcePulse {
+    pub(crate) connection: String,
+    pub(crate) problem: Option<String>,
 }

@@ -16,7 +16,7 @@ use vitrina_core::values::masked;
 use vitrina_core::{DIRECT, POOLED};
 use vitrina_store::{PipelineChoice, PipelineListing, Store};
 
-use super::migrate;
+use super::{health, migrate};
 use crate::client::Client;
 use crate::config::Settings;
 use crate::context::{Context, connect};
@@ -346,7 +346,10 @@ async fn check_search(connection: &vitrina_connectors::Connection, report: &mut 
 async fn check_services(settings: &Settings, report: &mut Report) -> Result<()> {
     let client = Client::new(&settings.api)?;
     match client.health().await {
-        Ok(_) => report.add(Verdict::Ok, "API", &format!("it is healthy at {}", client.base())),
+        Ok(health) => {
+            let verdict = if health.known.is_sound() { Verdict::Ok } else { Verdict::Warn };
+            report.add(verdict, "API", &format!("it {}", health::told(client.base(), &health.known)));
+        }
         Err(error) => report.add(Verdict::Warn, "API", &error.to_string()),
     }
     Ok(())

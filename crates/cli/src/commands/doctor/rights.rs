@@ -37,7 +37,7 @@ pub(super) async fn of_source(
                 "connections.{name}.allowed_schemas, or {variable}, names those that pipelines read; its login may read none"
             ),
             others => format!(
-                "connections.{name}.allowed_schemas, or {variable}, names those that pipelines read; its login may read {others}"
+                "connections.{name}.allowed_schemas names those that pipelines read, and is content,ugc unless it is set; its login may read {others}: set {variable}='{others}'"
             ),
         };
         let message = format!(
