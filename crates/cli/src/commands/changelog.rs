@@ -83,7 +83,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
         Command::Remove(change) => {
             let (desk, _) = desk(&change.at, &settings).await?;
             let logged = desk.logged(&change.table, &change.key).await?;
-            let statements = removal(&desk, &logged).await?;
+            let statements = desk.remove(&logged).await?;
             let done = format!("{} is not logged by {}", logged.table, change.key.join(", "));
             if !statements.is_empty() {
                 warn_of_followers(&change.at, &desk, &logged, &settings).await?;
@@ -92,18 +92,6 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
         }
         Command::Status(at) => status(at, &settings, context).await,
     }
-}
-
-/// None where there is no such log: neither one of this release, nor what an older one has left.
-async fn removal(desk: &Desk, logged: &Logged) -> Result<Vec<String>> {
-    let statements = desk.remove(logged).await?;
-    let of_older = |statement: &String| statement.contains("drop function if exists vitrina.log_");
-    // Who may not read the log is shown the statements: its owner knows.
-    let is_logged = match desk.tables().await {
-        Ok(tables) => tables.iter().any(|table| table.source == logged.source()),
-        Err(_) => true,
-    };
-    Ok(if is_logged || statements.iter().any(of_older) { statements } else { Vec::new() })
 }
 
 async fn warn_of_followers(at: &At, desk: &Desk, logged: &Logged, settings: &Settings) -> Result<()> {
