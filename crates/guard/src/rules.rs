@@ -8,9 +8,21 @@ use crate::walk::Walk;
 /// Types that look names up in the catalogue, and tell what exists.
 #[rustfmt::skip]
 const REFUSED_TYPES: &[&str] = &[
-    "aclitem", "regclass", "regcollation", "regdatabase", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc",
+    "aclitem", "regclass", "regcollation", "regconfig", "regdatabase", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc",
     "regprocedure", "regrole", "regtype", // XML is read by a library that compares each attribute with each other.
     "xml",
+];
+
+/// Functions that take the configuration of a text search first, and their fewest arguments with one.
+const CONFIGURED: &[(&str, usize)] = &[
+    ("json_to_tsvector", 3),
+    ("jsonb_to_tsvector", 3),
+    ("phraseto_tsquery", 2),
+    ("plainto_tsquery", 2),
+    ("to_tsquery", 2),
+    ("to_tsvector", 2),
+    ("ts_headline", 3),
+    ("websearch_to_tsquery", 2),
 ];
 
 impl Walk<'_> {
@@ -40,8 +52,37 @@ impl Walk<'_> {
 
     pub(crate) fn function(&mut self, call: &Value, at: usize) {
         match names(&call["funcname"]).as_slice() {
-            [name] | ["pg_catalog", name] if functions::is_allowed(name) => {}
+            [name] | ["pg_catalog", name] if functions::is_allowed(name) => {
+                self.configuration(name, call, at)
+            }
             other => self.refuse_function(&other.join("."), at),
+        }
+    }
+
+    /// A configuration by its number, or of another schema, is somebody else's: it tells of itself, and works with their words.
+    fn configuration(&mut self, function: &str, call: &Value, at: usize) {
+        let arguments = call["args"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let is_configured = |(name, fewest): &(&str, usize)| *name == function && arguments.len() >= *fewest;
+        let Some(first) = arguments.first().filter(|_| CONFIGURED.iter().any(is_configured)) else { return };
+        let cast = &first["node"]["TypeCast"];
+        let type_name = names(&cast["type_name"]["names"]).last().copied().unwrap_or_default();
+        let is_built_in = |node: &Value| {
+            let name = node["node"]["AConst"]["val"]["Sval"]["sval"].as_str();
+            name.is_some_and(|name| !name.strip_prefix("pg_catalog.").unwrap_or(name).contains('.'))
+        };
+        let is_text = matches!(type_name, "text" | "json" | "jsonb");
+        if type_name == "regconfig" && is_built_in(&cast["arg"]) {
+            self.configurations.extend(cast["type_name"]["location"].as_u64());
+        } else if !(is_built_in(first) || is_text && function == "ts_headline" && arguments.len() == 3) {
+            let message =
+                format!("{function} is given something else than the name of a built-in configuration");
+            let hint = match function {
+                "ts_headline" => {
+                    "name it in quotes, such as 'simple', before the document; or cast the document to text"
+                }
+                _ => "name it in quotes, such as 'simple'; one of rows or of a schema can be used in a view",
+            };
+            self.refuse(at, "sql.type_not_allowed", message, hint);
         }
     }
 
@@ -79,6 +120,9 @@ impl Walk<'_> {
 
     pub(crate) fn type_name(&mut self, type_name: &Value, at: usize) {
         let names = names(&type_name["names"]);
+        if type_name["location"].as_u64().is_some_and(|place| self.configurations.contains(&place)) {
+            return;
+        }
         let is_refused = |name: &str| REFUSED_TYPES.contains(&name.trim_start_matches('_'));
         if matches!(names.as_slice(), [name] | ["pg_catalog", name] if is_refused(name)) {
             let message = format!("type {} is not allowed", names.join("."));

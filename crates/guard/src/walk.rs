@@ -46,12 +46,15 @@ pub(crate) struct Walk<'a> {
     pub(crate) parameters: i64,
     /// Names that stand for a WITH query at this place of the tree.
     pub(crate) visible: Vec<String>,
+    /// Where the name of a built-in configuration is cast to one.
+    pub(crate) configurations: Vec<u64>,
     findings: Vec<(usize, Finding)>,
 }
 
 impl<'a> Walk<'a> {
     pub(crate) fn new(sql: &'a str, allowed_schemas: &'a [String], parameters: i64) -> Self {
-        Self { sql, allowed_schemas, parameters, visible: Vec::new(), findings: Vec::new() }
+        let (visible, configurations, findings) = Default::default();
+        Self { sql, allowed_schemas, parameters, visible, configurations, findings }
     }
 
     pub(crate) fn statement(&mut self, tree: &Value, at: usize) {

@@ -309,8 +309,31 @@ fn a_query_as_deep_as_the_parser_allows_is_looked_at_on_a_small_stack() {
 
 #[test]
 fn a_type_that_only_begins_like_a_lookup_is_a_type() {
-    assert_eq!(
-        codes("select 'x'::content.region, 'x'::ugc.regclass, 'russian'::regconfig"),
-        Vec::<&str>::new()
-    );
+    assert_eq!(codes("select 'x'::content.region, 'x'::ugc.regclass"), Vec::<&str>::new());
+}
+
+#[rstest]
+#[case::named("to_tsvector('russian', title)")]
+#[case::cast("to_tsvector('russian'::regconfig, title)")]
+#[case::qualified("to_tsvector('pg_catalog.simple'::pg_catalog.regconfig, title)")]
+#[case::left_out("to_tsvector(title) @@ to_tsquery('a') or jsonb_to_tsvector(data, '\"all\"') is null")]
+#[case::a_headline("ts_headline(title, to_tsquery('a')) || ts_headline('simple', title, to_tsquery('a'))")]
+#[case::a_headline_with_options("ts_headline(title::text, to_tsquery('a'), 'MaxWords=5')")]
+fn a_text_search_by_a_built_in_configuration_is_allowed(#[case] expression: &str) {
+    assert_eq!(codes(&format!("select {expression} as x from content.film_work")), Vec::<&str>::new());
+}
+
+#[rstest]
+#[case::by_its_number("to_tsvector(id, title)")]
+#[case::of_another_schema("to_tsvector('auth.words', title)")]
+#[case::of_another_schema_and_cast("to_tsvector('auth.words'::regconfig, title)")]
+#[case::looked_up("id::regconfig")]
+#[case::in_an_array("'{simple}'::regconfig[]")]
+#[case::where_a_number_would_become_one("coalesce(nullif('simple'::regconfig, 'simple'), id)")]
+#[case::in_a_headline("ts_headline(id, 'text', 'a=b')")]
+#[case::of_json("(select g from json_to_record('{\"g\": 3748}') as r(g regconfig))")]
+fn a_text_search_configuration_is_not_looked_up(#[case] expression: &str) {
+    let mut told = codes(&format!("select {expression} as x from content.film_work"));
+    told.dedup();
+    assert_eq!(told, ["sql.type_not_allowed"]);
 }

@@ -164,6 +164,10 @@ attacks! {
     "a domain that writes", "select 1::content.emptied as x", Plan("sql.function_not_allowed");
     "a type of another schema", "select 1::public.trap as x", Text("sql.type_not_allowed", 1, 11);
     "a name looked up in the catalogue", "select 'auth.users'::regclass as x", Text("sql.type_not_allowed", 1, 22);
+    "a text search looked up by its number", "select g::oid::regconfig::text as x from generate_series(3700, 3800) g", Text("sql.type_not_allowed", 1, 16);
+    "a text search looked up in a record", "select g::text as x from json_to_record('{\"g\": 3748}') r(g regconfig)", Text("sql.type_not_allowed", 1, 60);
+    "a text search by its number", "select to_tsvector(g, 'film') as x from generate_series(3748, 3748) g", Text("sql.type_not_allowed", 1, 8);
+    "a text search of another schema", "select to_tsvector('auth.words', 'film') as x", Text("sql.type_not_allowed", 1, 8);
     "an array of names looked up", "select '{auth.users}'::_regclass as x", Text("sql.type_not_allowed", 1, 24);
     "a collation of another schema", "select 'a' collate public.trap as x", Text("sql.type_not_allowed", 1, 12);
     "a type of a column list", "select * from json_to_record('{}') as t (a public.trap)", Text("sql.type_not_allowed", 1, 44);
