@@ -162,6 +162,23 @@ pub struct Checkpoint {
     /// The target was one that a crash of its server empties, whatever it is by now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlogged: bool,
+    /// The table that its rows are in: another one of the same name may hold none of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mart: Option<MartTable>,
+}
+
+/// A table as its server numbers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MartTable {
+    pub database: u32,
+    pub table: u32,
+}
+
+impl MartTable {
+    /// In a database that was restored elsewhere every table has another number: nothing is known of those.
+    pub fn is_another_than(self, before: Self) -> bool {
+        self.database == before.database && self.table != before.table
+    }
 }
 
 impl Checkpoint {
@@ -200,6 +217,13 @@ impl Checkpoint {
             true => self.without_pass(),
             false => self,
         }
+    }
+
+    /// Why a decision to keep it cannot be carried out for a target that is described with this key.
+    pub fn refuse_to_keep(&self, decision: Option<Decision>, key: &[String]) -> Option<Error> {
+        let other = !self.key.is_empty() && !key.is_empty() && self.key != key;
+        let refused = decision == Some(Decision::Keep) && other && self.position != Position::start();
+        refused.then(|| Error::key_changed(&self.key, key))
     }
 
     /// Where the target finds a row by its key alone, rows under another key are other rows: those that are there would stay
@@ -251,7 +275,7 @@ impl Checkpoint {
     #[must_use]
     pub fn edit(&self, position: Position) -> Self {
         let deletes = Deletes::default();
-        Self { position, edited: true, as_of: None, deletes, ..self.without_pass() }
+        Self { position, edited: true, as_of: None, deletes, mart: None, ..self.without_pass() }
     }
 
     /// The start, under whichever configuration comes next.
@@ -264,7 +288,7 @@ impl Checkpoint {
     #[must_use]
     pub fn restore(&self, earlier: &Self) -> Self {
         let deletes = Deletes::default();
-        Self { decided_by: self.decided_by, edited: true, deletes, ..earlier.without_pass() }
+        Self { decided_by: self.decided_by, edited: true, deletes, mart: None, ..earlier.without_pass() }
     }
 
     /// A person has decided what it is worth under a configuration that they have just changed.
@@ -330,6 +354,7 @@ impl Checkpoint {
             decided_by: self.decided_by,
             deletes: self.deletes.clone(),
             unlogged: self.unlogged,
+            mart: self.mart,
             ..Self::default()
         }
     }

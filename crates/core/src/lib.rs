@@ -26,7 +26,7 @@ mod words;
 
 pub use backfill::{Backfill, CursorRange};
 pub use batch::{Batch, Commit, Counts, DOCUMENT_ID, Outcome, Reject, Scope, Timings, Written};
-pub use checkpoint::{Checkpoint, Code, Decision, Load, LoadPath, OnChange, Position, Resumption};
+pub use checkpoint::{Checkpoint, Code, Decision, Load, LoadPath, MartTable, OnChange, Position, Resumption};
 pub use connector::{Advice, Destination, Sink, Source, Transform};
 pub use deletes::{Deletes, RowChange, Share};
 pub use edit::Locked;

@@ -265,9 +265,11 @@ impl Pipeline {
         let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
         let usable = (1..=100).contains(&self.name.chars().count())
             && self.name.chars().all(plain)
+            // In a path of the API they are no names.
+            && !matches!(self.name.as_str(), "." | "..")
             && Uuid::parse_str(&self.name).is_err();
         (!usable).then(|| {
-            let rule = "a name has 1 to 100 letters, digits, '_', '-' or '.', and is not a uuid";
+            let rule = "a name has 1 to 100 letters, digits, '_', '-' or '.', and is not a uuid, '.' or '..'";
             Violation::new("pipeline.name", "name", rule)
         })
     }

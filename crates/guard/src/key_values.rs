@@ -3,6 +3,7 @@
 use tokio_postgres::Client;
 
 use crate::describe::LIMITS;
+use crate::sample::TEXTS;
 use crate::{DescribeError, SESSION, describe};
 
 /// A value that its column cannot have.
@@ -57,7 +58,10 @@ pub async fn ends_before_it_begins(
     // A cursor of texts is read in the order of their bytes.
     let order = if is_text { "::text collate \"C\"" } else { "" };
     let compared = format!("select $1::text::{type_name}{order} > $2::text::{type_name}{order}");
-    client.batch_execute(&format!("begin read only; {SESSION}; {LIMITS}")).await.map_err(unanswered)?;
+    client
+        .batch_execute(&format!("begin read only; {SESSION}; {TEXTS}; {LIMITS}"))
+        .await
+        .map_err(unanswered)?;
     let answer = client.query_one(&compared, &[&from, &to]).await;
     client.batch_execute("rollback").await.map_err(unanswered)?;
     Ok(answer.is_ok_and(|row| row.get::<_, Option<bool>>(0) == Some(true)))
@@ -88,7 +92,10 @@ async fn are_readable(
     type_name: &str,
     values: &[Option<&str>],
 ) -> Result<bool, DescribeError> {
-    client.batch_execute(&format!("begin read only; {SESSION}; {LIMITS}")).await.map_err(unanswered)?;
+    client
+        .batch_execute(&format!("begin read only; {SESSION}; {TEXTS}; {LIMITS}"))
+        .await
+        .map_err(unanswered)?;
     let sql = format!("select count(value::{type_name}) from unnest($1::text[]) value");
     let read = client.query_one(&sql, &[&values]).await;
     client.batch_execute("rollback").await.map_err(unanswered)?;

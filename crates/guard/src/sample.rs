@@ -36,7 +36,7 @@ pub struct Sample {
 }
 
 /// Text forms must not depend on a role's settings.
-const TEXTS: &str =
+pub(crate) const TEXTS: &str =
     "set local datestyle = 'ISO, YMD'; set local timezone = 'UTC'; set local intervalstyle = postgres;
     set local bytea_output = hex; set local extra_float_digits = 1; set local lock_timeout = '2s'";
 /// Advisory locks are all that outlives a transaction that is rolled back.

@@ -278,6 +278,22 @@ async fn keys_are_of_the_type_of_the_key_that_the_last_run_has_found() {
     run_with(&app, &json!({"keys": ["n"]})).await.assert(202);
 }
 
+/// The server's own style took it for another day than the run, or for one where the run finds none.
+#[tokio::test]
+async fn keys_and_ends_of_ranges_are_read_in_the_style_that_runs_read_them_in() {
+    let app = started_with_a_cursor().await;
+    let found = r#"{"position": {"done": {"bound": ["2026-01-01 00:00:00+00", "1"]}}, "config_hash": "h", "key": ["modified"]}"#;
+    app.database.execute(&format!("update etl.etl_state set checkpoint = '{found}'")).await;
+    for (body, fault) in [
+        (json!({"keys": ["3/14/2026"]}), ("/keys/0", "backfill.key")),
+        (json!({"from": "3/14/2026"}), ("/from", "backfill.range")),
+    ] {
+        let answer = run_with(&app, &body).await.assert_problem(422, "request.invalid");
+        assert_eq!(answer.faults(), [fault], "{}", answer.body);
+    }
+    run_with(&app, &json!({"keys": ["2026-03-14"]})).await.assert(202);
+}
+
 #[tokio::test]
 async fn a_range_that_ends_before_it_begins_is_refused() {
     let app = started_with_a_cursor().await;

@@ -1,6 +1,7 @@
 //! Pipelines: created, listed, shown, deleted (R-API-1).
 
 use reqwest::Method;
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::app::{App, QUERY, send, without_warnings};
@@ -209,6 +210,16 @@ async fn a_source_that_the_server_does_not_know_is_refused() {
     let expected =
         [("/source_type", "pipeline.source_type"), ("/source_connection", "pipeline.source_connection")];
     assert_eq!(answer.faults(), expected);
+}
+
+/// Such a pipeline could not be named in a path, nor deleted.
+#[rstest]
+#[tokio::test]
+async fn a_name_that_a_path_reads_otherwise_is_refused(#[values(".", "..")] name: &str) {
+    let app = App::start().await;
+    let body = json!({"name": name, "target_table": "analytics.x", "source_query": QUERY});
+    let answer = app.post_json("/pipelines", &body).await.assert_problem(422, "pipeline.invalid");
+    assert_eq!(answer.faults(), [("/name", "pipeline.name")]);
 }
 
 #[tokio::test]

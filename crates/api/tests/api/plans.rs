@@ -374,6 +374,25 @@ async fn a_later_decision_names_the_target_too_waits_for_runs_and_is_not_asked_f
     app.apply(&files, &plan["hash"]).await.assert(200);
 }
 
+/// The next run would have refused it, and the pipeline stayed FAILED.
+#[tokio::test]
+async fn a_checkpoint_is_not_kept_for_a_target_with_another_key() {
+    let app = App::start().await;
+    let mut files = with_read_films(&app).await;
+    app.settle(&files).await;
+    let read = r#"jsonb_set(checkpoint, '{key}', '["id"]')"#;
+    app.database.execute(&format!("update etl.etl_state set checkpoint = {read}")).await;
+    files["targets"][0]["key"] = json!(["title"]);
+    files["checkpoint"] = json!("keep");
+    let plan = app.plan(&files).await;
+    let check = &plan["checks"][0];
+    assert_eq!((&plan["ok"], &check["code"]), (&json!(false), &json!("checkpoint.key_changed")), "{plan}");
+    assert!(check["detail"].as_str().unwrap().contains("title"), "{plan}");
+    app.apply(&files, &plan["hash"]).await.assert(422);
+    files["checkpoint"] = json!("reset");
+    assert_eq!(effects(&app.plan(&files).await), ["checkpoint.reset"]);
+}
+
 #[tokio::test]
 async fn a_checkpoint_is_reset_with_the_change_of_the_target_that_its_pipeline_writes_to() {
     let app = App::start().await;

@@ -1,5 +1,6 @@
 //! The change log: what it names, what it does not vouch for, and who may follow it.
 
+use rstest::rstest;
 use serde_json::{Value, json};
 use vitrina_connectors::sources::changelog::{Desk, Logged};
 use vitrina_core::PipelineId;
@@ -529,6 +530,43 @@ async fn a_table_that_takes_the_name_of_a_logged_one_is_not_taken_for_it() {
     install(&stage, "content.film", &["id"]).await;
     stage.succeed(id).await;
     assert_eq!(stage.differences().await, 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_key_that_is_a_row_is_refused_however_deep_in_domains_it_is(
+    #[values("content.place", "content.inner_place", "content.outer_place")] key: &str,
+) {
+    let stage = Stage::with_films(0).await;
+    let table = format!(
+        "create type content.place as (n int, t text); create domain content.inner_place as content.place;
+         create domain content.outer_place as content.inner_place; create table content.item (k {key} primary key)"
+    );
+    stage.db.execute(&table).await;
+    let desk = desk(&stage).await;
+    let logged = desk.logged("content.item", &["k".to_owned()]).await.unwrap();
+    assert_eq!(desk.install(&logged, "postgres").await.unwrap_err().code, "changelog.key");
+}
+
+/// Its function stays in use by the table that had the name before.
+#[tokio::test]
+async fn a_log_is_removed_whose_tables_have_exchanged_their_names() {
+    let stage = Stage::with_films(2).await;
+    stage.db.execute("create table content.other (id int primary key)").await;
+    let film = install(&stage, "content.film", &["id"]).await;
+    let other = install(&stage, "content.other", &["id"]).await;
+    stage
+        .db
+        .execute(
+            "alter table content.film rename to x; alter table content.other rename to film; alter table content.x rename to other",
+        )
+        .await;
+    let desk = desk(&stage).await;
+    desk.apply(&desk.remove(&film).await.unwrap()).await.unwrap();
+    assert_eq!(desk.tables().await.unwrap().len(), 1);
+    desk.apply(&desk.remove(&other).await.unwrap()).await.unwrap();
+    assert_eq!(desk.tables().await.unwrap().len(), 0);
+    assert_eq!(stage.count("pg_trigger where tgname like 'vitrina%'").await, 0);
 }
 
 #[tokio::test]

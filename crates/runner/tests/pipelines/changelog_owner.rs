@@ -451,6 +451,40 @@ async fn a_reader_of_the_log_stops_no_other_follower() {
     assert_eq!(place.stage.differences().await, 0);
 }
 
+/// A reader that claimed to have seen what is yet to come had the log emptied, and another follower's changes with it.
+#[tokio::test]
+async fn a_reader_of_the_log_has_not_seen_what_is_yet_to_come() {
+    let place = Place::new().await;
+    let logged = changelog::install(&place.stage, "content.film", &["id"]).await;
+    let db = &place.stage.db;
+    let id = place.stage.pipeline(json!({"mode": "incremental", "capture": "changelog"})).await;
+    place.stage.succeed(id).await;
+    db.execute("update content.film set title = 'new' where id = 2").await;
+    let claim = "select vitrina_log.consume_changes(installation, pipeline, '999999999:999999999:', '1 week') from vitrina_log.change_consumers";
+    let client = db.client().await;
+    let aged = "update vitrina_log.change_pruned set pruned_at = pruned_at - interval '1 hour'";
+    db.execute(aged).await;
+    let refused = client.batch_execute(claim).await.unwrap_err();
+    assert!(
+        refused.as_db_error().unwrap().message().contains("of times to come"),
+        "{refused:?} of {}",
+        logged.table
+    );
+    assert_eq!(place.stage.count("vitrina_log.change_log").await, 1);
+    assert_eq!(place.stage.succeed(id).await.rows_read, 1, "no load");
+    assert_eq!(place.stage.differences().await, 0);
+
+    // As an older release has installed it: the next installation replaces it.
+    let old = "create or replace function vitrina_log.consume_changes(
+            p_installation uuid, p_pipeline uuid, p_snapshot text, p_max_age interval) returns bigint language sql as 'select 1::bigint'";
+    db.execute(old).await;
+    let steps = place.steps("content.film", "id").await;
+    assert!(!steps.is_empty());
+    place.paste(&steps).await;
+    client.batch_execute(claim).await.unwrap_err();
+    assert_eq!(place.steps("content.film", "id").await, Vec::<String>::new());
+}
+
 /// The planner looks into a cast that is written in SQL even where no row reaches it.
 #[rstest]
 #[case::of_a_text("text")]
@@ -532,6 +566,9 @@ async fn the_sql_that_an_administrator_pastes_calls_functions_of_the_catalogue_o
 #[case::bytes("bytea", "'\\x00ff'", "'\\x01'")]
 #[case::moment("timestamptz", "'2024-01-01 00:00+03'", "'2024-01-02'")]
 #[case::state("content.state", "'open'", "'closed'")]
+#[case::text_of_any_case("public.citext", "'a'", "'b'")]
+#[case::path("public.ltree", "'a.b'", "'a.c'")]
+#[case::labels("public.hstore", "'a=>1'", "'a=>2'")]
 #[tokio::test]
 async fn keys_of_every_kind_of_type_are_followed_as_texts_and_as_they_are(
     #[case] key: &str,
@@ -543,7 +580,8 @@ async fn keys_of_every_kind_of_type_are_followed_as_texts_and_as_they_are(
     let db = &place.stage.db;
     let mart_key = if cast.is_empty() { key } else { "text" };
     db.execute(&format!(
-        "create domain content.padded as char(9); create type content.state as enum ('open', 'closed');
+        "create extension if not exists citext schema public; create extension ltree schema public; create extension hstore schema public;
+         create domain content.padded as char(9); create type content.state as enum ('open', 'closed');
          create table content.item (k {key} primary key, n int); insert into content.item values ({one}, 1);
          create table analytics.item (k {mart_key} primary key, n int)"
     ))

@@ -324,7 +324,10 @@ async fn changes_of_watched_tables_recompute_the_rows_that_depend_on_them() {
 async fn a_watched_key_of_another_type_leads_to_its_rows_when_it_is_cast() {
     let stage = with_new_films(4).await;
     stage.db.execute(RATINGS).await;
-    stage.db.execute("alter table content.rating alter film_id type text using lpad(film_id::text, 4, '0')").await;
+    stage
+        .db
+        .execute("alter table content.rating alter film_id type text using lpad(film_id::text, 4, '0')")
+        .await;
     let mut config = rating_pipeline(&json!([
         {"table": "content.rating", "key": ["film_id"], "keys": "select x::integer from unnest($1::text[]) x"},
     ]));

@@ -114,11 +114,14 @@ async fn an_inspection_warns_of_watched_keys_that_spell_values_otherwise() {
         watch["table"] = json!("content.note");
         stage.db.execute(&format!("create table analytics.{name} (like analytics.film including all)")).await;
         let id = stage
-            .pipeline(json!({"name": name, "mode": "incremental", "incremental_key": "modified", "watch": [watch],
-                             "target_table": format!("analytics.{name}")}))
+            .pipeline(
+                json!({"name": name, "mode": "incremental", "incremental_key": "modified", "watch": [watch],
+                             "target_table": format!("analytics.{name}")}),
+            )
             .await;
         let advised = stage.advised(id).await;
-        let warned = advised.iter().any(|(severity, detail)| severity == "warning" && detail.contains(spelled));
+        let warned =
+            advised.iter().any(|(severity, detail)| severity == "warning" && detail.contains(spelled));
         assert_eq!(warned, warns, "{name}: {advised:?}");
     }
 }
@@ -352,7 +355,10 @@ async fn an_inspection_tells_of_tables_behind_views_and_of_those_that_are_named_
             "create table content.genre (id int primary key, name text);
              create view content.genres as select id, name from content.genre;
              create view content.others as select id, title from content.film;
-             create view content.deep as select * from content.others",
+             create view content.deep as select * from content.others;
+             create materialized view content.stored as select id, name from content.genre;
+             create view content.ranked as select id, row_number() over (order by title) as place from content.film;
+             create view content.first_ones as select id from content.film order by rating limit 3",
         )
         .await;
     let advised = async |name: &str, from: &str| {
@@ -374,9 +380,12 @@ async fn an_inspection_tells_of_tables_behind_views_and_of_those_that_are_named_
         ("behind", "content.others p on p.id = f.id + 1", twice),
         ("deep", "content.deep p on p.id = f.id + 1", twice),
         ("genre", "content.genres g on g.id = f.id", "changes of content.genre alone are not noticed"),
+        ("stored", "content.stored g on g.id = f.id", "changes of content.stored alone are not noticed"),
+        ("ranked", "content.ranked g on g.id = f.id", "in view content.ranked"),
+        ("first_ones", "content.first_ones g on g.id = f.id", "in view content.first_ones"),
     ] {
         let found = advised(name, from).await;
         assert!(warned(&found, words), "{name}: {found:?}");
-        assert_eq!(warned(&found, twice), words == twice, "{name}: {found:?}");
+        assert_eq!(warned(&found, twice), !matches!(name, "genre" | "stored"), "{name}: {found:?}");
     }
 }

@@ -57,7 +57,7 @@ impl Draft {
             .collect();
         let ids: Vec<PipelineId> = named_ones.iter().map(|(pipeline, _)| pipeline.id).collect();
         let checkpoints = app.store.checkpoints_of(&ids).await?;
-        let mut found = Vec::new();
+        let (mut found, mut refused) = (Vec::new(), Vec::new());
         for (pipeline, target) in named_ones {
             let Some(checkpoint) = checkpoints.get(&pipeline.id) else { continue };
             if !checkpoint.is_of_another(&pipeline.config_hash(&target), &[]) {
@@ -68,9 +68,14 @@ impl Draft {
                 (false, true) => Some(("target", target.name.clone())),
                 (false, false) => None,
             };
-            let (pipeline, target) = (pipeline.clone(), target.name);
-            found.push(OpenDecision { changed, place: named.place(&pipeline.name, &target), pipeline });
+            let place = named.place(&pipeline.name, &target.name);
+            if let Some(refusal) = checkpoint.refuse_to_keep(decision, &target.key) {
+                refused.push(Check::new(Severity::Error, refusal.code, &place, &refusal.to_string()));
+                continue;
+            }
+            found.push(OpenDecision { changed, place, pipeline: pipeline.clone() });
         }
+        self.checks.extend(refused);
         for open in found {
             self.note_decision(open, present, decision);
         }

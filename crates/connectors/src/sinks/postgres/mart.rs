@@ -1,6 +1,6 @@
 //! A mart as the database describes it: its columns and its key.
 
-use vitrina_core::{Error, Result, Target, TargetName};
+use vitrina_core::{Error, MartTable, Result, Target, TargetName};
 
 use super::own_part::OwnPart;
 use crate::connection::Session;
@@ -16,6 +16,8 @@ pub(super) struct MartColumn {
     pub(super) full_type: String,
     /// The same; of a domain, the type that it is made of.
     pub(super) base_type: String,
+    /// That without its length or precision, where it has one.
+    pub(super) unlimited_type: Option<String>,
     /// A composite type, or an array of domains: what its parts would do to a value is not seen.
     pub(super) is_opaque: bool,
     /// By its collation, texts that are not the same may be equal.
@@ -39,6 +41,8 @@ pub(super) struct Mart {
     pub(super) name: TargetName,
     /// Quoted and qualified.
     pub(super) table: String,
+    /// `None` of one that is to come.
+    pub(super) id: Option<MartTable>,
     pub(super) columns: Vec<MartColumn>,
     pub(super) key: Vec<String>,
     /// The equality that the key's unique index goes by, one a key column: that of citext, say, is not the
@@ -77,10 +81,11 @@ impl Mart {
         }
         let unique = unique_keys(session, schema, table).await?;
         let key = choose_key(name, target, unique)?;
-        let Storage { partitioned, has_triggers, is_unlogged } = storage(session, name).await?;
+        let Storage { id, partitioned, has_triggers, is_unlogged } = storage(session, name).await?;
         let mart = Self {
             name: name.clone(),
             table: quoted(name)?,
+            id: Some(id),
             columns,
             key: key.columns.clone(),
             equals: equalities(session, schema, &key).await?,
@@ -105,6 +110,7 @@ impl Mart {
         Ok(Self {
             name: name.clone(),
             table: quoted(name)?,
+            id: None,
             columns: Vec::new(),
             key: target.key.clone(),
             equals: Vec::new(),
@@ -169,6 +175,8 @@ async fn columns(session: &Session, schema: &str, table: &str) -> Result<Vec<Mar
                       a.attgenerated <> '' or a.attidentity = 'a',
                       a.attnotnull and not a.atthasdef and a.attidentity = '', a.atttypmod <> -1,
                       format_type(a.atttypid, a.atttypmod), format_type(base.oid, base.modifier),
+                      (select format('%I.%I', e.nspname, b.typname) from pg_type b join pg_namespace e on e.oid = b.typnamespace
+                        where b.oid = base.oid and base.modifier <> -1),
                       a.attnotnull or t.typnotnull, a.atthasdef or a.attidentity <> '' or t.typdefault is not null,
                       exists (select from pg_type o left join pg_type e on e.oid = o.typelem and o.typcategory = 'A'
                                where o.oid = base.oid and (o.typtype = 'c' or e.typtype in ('c', 'd'))),
@@ -193,10 +201,11 @@ async fn columns(session: &Session, schema: &str, table: &str) -> Result<Vec<Mar
         rounds: row.get(6),
         full_type: row.get(7),
         base_type: row.get(8),
-        not_null: row.get(9),
-        has_default: row.get(10),
-        is_opaque: row.get(11),
-        folds_texts: row.get(12),
+        unlimited_type: row.get(9),
+        not_null: row.get(10),
+        has_default: row.get(11),
+        is_opaque: row.get(12),
+        folds_texts: row.get(13),
     };
     Ok(rows.iter().map(column).collect())
 }
@@ -223,6 +232,7 @@ async fn equalities(session: &Session, schema: &str, key: &UniqueKey) -> Result<
 
 /// How a table keeps rows, its partitions included.
 struct Storage {
+    id: MartTable,
     partitioned: bool,
     /// They see rows before these are written.
     has_triggers: bool,
@@ -238,7 +248,8 @@ async fn storage(session: &Session, name: &TargetName) -> Result<Storage> {
                           select from pg_trigger g where g.tgrelid = r.oid and not g.tgisinternal and g.tgenabled in ('O', 'A')
                              and g.tgtype::int & 3 = 3 and g.tgtype::int & 20 > 0)),
                       bool_or(r.relpersistence = 'u'),
-                      (select min(i.inhrelid::regclass::text) from pg_inherits i where i.inhparent = c.oid and c.relkind = 'r')
+                      (select min(i.inhrelid::regclass::text) from pg_inherits i where i.inhparent = c.oid and c.relkind = 'r'),
+                      (select d.oid from pg_database d where d.datname = current_database()), c.oid
                  from pg_class c join pg_namespace n on n.oid = c.relnamespace
                  join pg_class r on r.oid = c.oid or (c.relkind = 'p' and r.oid in (select relid from pg_partition_tree(c.oid)))
                 where n.nspname = $1 and c.relname = $2 group by c.oid, c.relkind";
@@ -251,7 +262,8 @@ async fn storage(session: &Session, name: &TargetName) -> Result<Storage> {
         )
         .hint(format!("`alter table {child} no inherit {name}`, or write to a table that has none")));
     }
-    Ok(Storage { partitioned: row.get(0), has_triggers: row.get(1), is_unlogged: row.get(2) })
+    let id = MartTable { database: row.get(4), table: row.get(5) };
+    Ok(Storage { id, partitioned: row.get(0), has_triggers: row.get(1), is_unlogged: row.get(2) })
 }
 
 /// The columns of every unique index that `on conflict` can use, the primary key first.

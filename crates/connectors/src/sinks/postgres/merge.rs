@@ -12,7 +12,7 @@ use super::statements::{self, Find, REFUSED};
 use super::trouble::{Tried, Trouble};
 use crate::arrow_text::nullable_texts;
 use crate::duplicates;
-use crate::sql::{identifier, literal};
+use crate::sql::literal;
 
 /// What a merge did.
 #[derive(Debug, Clone, Copy, Default)]
@@ -161,8 +161,7 @@ impl PostgresSink {
             let values = key.iter().map(value).collect::<Vec<_>>();
             format!("({})", values.join(", "))
         };
-        let columns = names.iter().map(|name| identifier(name)).collect::<Vec<_>>().join(", ");
-        let insert = |rows: &str| format!("insert into {table} ({columns}) values {rows}");
+        let insert = |rows: &str| statements::insert_keys(&self.mart, table, &names, rows);
         let all = keys.iter().map(row).collect::<Vec<_>>().join(", ");
         self.session.run("savepoint keys").await?;
         if self.session.run(&insert(&all)).await.is_ok() {

@@ -39,6 +39,7 @@ use crate::connection::{End, Session};
 use crate::duplicates::{self, Distinct};
 use crate::reconcile::{self, Pair};
 use crate::rejects::without_null_keys;
+use crate::sql::literal;
 use clock::Clock;
 use fence::Fence;
 use load::Loads;
@@ -213,23 +214,45 @@ impl Sink for PostgresSink {
 }
 
 impl PostgresSink {
-    /// A mart that was not there holds nothing, whatever the meta-store knows: everything is read again. What a load has staged
-    /// is all there. An unlogged one may hold nothing since its server has crashed.
+    /// A mart that was not there holds nothing, whatever the meta-store knows, and one that somebody has put in its place may:
+    /// everything is read again. What a load has staged is all there. An unlogged one may hold nothing since its server has crashed.
     async fn vouch(&self, lease: &Lease, state: State) -> Result<State> {
         let checkpoint = &state.checkpoint;
         let is_staged = checkpoint.load.is_some_and(|load| load.path == LoadPath::Staged);
         let holds_rows = !checkpoint.position.done.is_null() || checkpoint.position.pass.is_some();
         let was_unlogged = self.mart.is_unlogged || checkpoint.unlogged;
         let crashed = was_unlogged && self.loads.crashed(&self.session).await?;
-        if !(crashed || self.is_emptied || (self.is_new && !is_staged)) || !holds_rows {
-            return self.clear_emptied(state).await;
-        }
-        let reason = if crashed { "is or was unlogged, and a crash may have emptied it" } else { "was gone" };
+        let is_another =
+            self.mart.id.zip(checkpoint.mart).is_some_and(|(now, before)| now.is_another_than(before));
+        let reason = match () {
+            () if !holds_rows => None,
+            () if crashed => Some("is or was unlogged, and a crash may have emptied it"),
+            () if self.is_emptied || (self.is_new && !is_staged) => Some("was gone"),
+            () if is_another && !is_staged => Some("is another table than the one that was written to"),
+            () => None,
+        };
+        let Some(reason) = reason else { return self.clear_emptied(state).await };
         tracing::warn!(target = %self.mart.name, "the mart {reason}: everything is read again");
         // Stored at once: from the next attempt on the mart is there.
         let state = State { checkpoint: checkpoint.reset(), version: state.version + 1 };
         self.fence.ledger().adopt(lease, &state).await?;
         self.clear_emptied(state).await
+    }
+
+    /// Rows of earlier batches are in the table that was there then: before a pass is over it is asked for once more.
+    async fn require_same_table(&self) -> Result<()> {
+        let Some(id) = self.mart.id else { return Ok(()) };
+        let sql =
+            format!("select coalesce(to_regclass({})::oid = {}, false)", literal(&self.mart.table), id.table);
+        let row =
+            self.session.client.query_one(&sql, &[]).await.map_err(|error| self.session.explain(error))?;
+        match row.get(0) {
+            true => Ok(()),
+            false => Err(Error::retry(
+                "sink.table_replaced",
+                format!("somebody has put another table in place of {} meanwhile", self.mart.name),
+            )),
+        }
     }
 
     /// A batch without rows may not know their columns: those of the batches before count, if there were any.
@@ -303,7 +326,10 @@ impl PostgresSink {
             Scope::Load { .. } => self.write_load(batch, commit, care, &mut outcome).await?,
             Scope::Keys(_) | Scope::Nothing => self.upsert(batch, commit, care, &mut outcome).await?,
         };
-        checkpoint.unlogged = self.mart.is_unlogged;
+        if batch.ends_pass() {
+            self.require_same_table().await?;
+        }
+        (checkpoint.unlogged, checkpoint.mart) = (self.mart.is_unlogged, self.mart.id);
         keep_one_a_key(&mut outcome.rejects);
         outcome.counts.rejected = outcome.rejects.len() as u64;
         outcome.write_ms = millis(started);

@@ -173,6 +173,32 @@ pub(super) fn create_keys(mart: &Mart, table: &str, columns: &[&str]) -> String 
     temporary(table, &columns.iter().map(column).collect::<Vec<_>>())
 }
 
+/// Keys as rows of literals, into such a table. One of a scope that the mart would round or cut is the key of no row in it, and
+/// not of the row whose key it would be then. A refused row spares that as well.
+pub(super) fn insert_keys(mart: &Mart, table: &str, columns: &[&str], rows: &str) -> String {
+    let names = columns.iter().map(|name| identifier(name)).collect::<Vec<_>>().join(", ");
+    let limited = |name: &&str| {
+        let column = mart.columns.iter().find(|column| column.name == **name)?;
+        let (full, unlimited) = (&column.full_type, column.unlimited_type.as_ref()?);
+        let (text, equals) = (format!("v.{}", identifier(name)), mart.equals(name));
+        Some(format!("({text} is null or {text}::{full} {equals} {text}::{unlimited})"))
+    };
+    let limited: Vec<String> = columns.iter().filter(|_| table == SCOPE).filter_map(limited).collect();
+    if limited.is_empty() {
+        return format!("insert into {table} ({names}) values {rows}");
+    }
+    let cast = |name: &&str| {
+        let known = mart.columns.iter().find(|column| column.name == **name);
+        let text = format!("v.{}", identifier(name));
+        known.map_or(text.clone(), |column| format!("{text}::{}", column.full_type))
+    };
+    let values = columns.iter().map(cast).collect::<Vec<_>>().join(", ");
+    format!(
+        "insert into {table} ({names}) select {values} from (values {rows}) v ({names}) where {}",
+        limited.join(" and ")
+    )
+}
+
 /// Rows of the mart that a whole load did not bring. Keys with an open reject stay.
 pub(super) fn delete_missing(mart: &Mart, shape: &Shape, loaded: &str, refused: bool) -> Vec<String> {
     let same = same_key(mart, shape, "s", "t");

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use bytes::BytesMut;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
-use vitrina_core::{Advice, Error, Pipeline, Result, Watch};
+use vitrina_core::{Error, Result, Watch};
 
 use super::reader::Reader;
 use super::recompute::Key;
@@ -38,41 +38,6 @@ pub(super) fn other_columns(watch: &Watch) -> Error {
         format!("the key of the watched table {} has not the columns of the change key", watch.table);
     Error::fix("watch.key", message)
         .hint("name as many columns as the change key has, or give `keys`, a query that leads to it")
-}
-
-/// Keys travel as text: a watched row that spells its key otherwise than the rows that depend on it leads to none of them.
-pub(super) async fn advice_of_types(
-    pipeline: &Pipeline,
-    key: &[String],
-    reader: &Reader,
-) -> Result<Vec<Advice>> {
-    let sql = "with recursive typed(place, oid) as (
-                     select w.place, a.atttypid from unnest($2::text[]) with ordinality w(name, place)
-                       join pg_catalog.pg_attribute a on a.attrelid = pg_catalog.to_regclass($1) and a.attname = w.name
-                      union all
-                     select d.place, t.typbasetype from typed d join pg_catalog.pg_type t on t.oid = d.oid and t.typtype = 'd')
-               select d.oid, pg_catalog.format_type(d.oid, null) from typed d
-                 join pg_catalog.pg_type t on t.oid = d.oid and t.typtype <> 'd' order by d.place";
-    let mut advice = Vec::new();
-    for watch in pipeline.watch.iter().filter(|watch| watch.keys.is_none()) {
-        let columns = reader.rows_with(sql, &[&watch.table, &watch.key]).await?;
-        for ((name, column), own) in watch.key.iter().zip(&columns).zip(pipeline.change_key_or(key)) {
-            let (table, type_oid, type_name) = (&watch.table, column.get(0), column.get::<_, String>(1));
-            let Some((own_oid, own_type)) = reader.type_of(own) else { continue };
-            if !vitrina_guard::are_spelled_alike(type_oid, own_oid) {
-                advice.push(Advice::warning(
-                    format!(
-                        "{name} of the watched {table} is {type_name}, and {own}, which it stands for, is {own_type}: changes of rows whose two spellings of a value differ are not noticed"
-                    ),
-                    match watch.key.len() {
-                        1 => format!("cast it in `keys`: select x::{own_type} from unnest($1::text[]) x"),
-                        _ => format!("let both be of one type, or cast {own} in the query to {type_name}"),
-                    },
-                ));
-            }
-        }
-    }
-    Ok(advice)
 }
 
 /// Each key once; the last one of those that share a cursor takes the reading behind it.

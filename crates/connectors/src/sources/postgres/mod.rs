@@ -1,6 +1,7 @@
 //! The Postgres source: checks and describes the query, then reads it whole in key order (full), page by
 //! page behind a cursor (incremental), or by keys or a range of the cursor (backfill), always in read-only transactions.
 
+mod advice;
 pub(crate) mod asked_keys;
 mod backfill;
 pub mod changelog;
@@ -177,7 +178,7 @@ impl PostgresSource {
         let (pipeline, reader, key) = (&self.pipeline, &self.reader, destination.key.as_slice());
         match backfill {
             Backfill::Keys(keys) => {
-                let recompute = Recompute::new(key, key, reader, pipeline)?;
+                let recompute = Recompute::new(key, key, reader, pipeline).await?;
                 let asked = AskedKeys::parse(keys, key, destination.takes_ids)?;
                 let rules = KeyRules { strict: self.strict_keys, keeps_keys: keeps_keys(pipeline, key) };
                 Ok(Feed::Keys(Box::new(KeyBackfill::new(asked, &rules, recompute, reader).await?)))

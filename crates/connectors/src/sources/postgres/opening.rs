@@ -20,6 +20,9 @@ pub(super) struct Server {
     /// How far its log was on disk; not of a standby, which follows the log of another server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     flushed: Option<u64>,
+    /// The oid of the database: a server may have a copy of it beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    database: Option<u32>,
 }
 
 /// Half of all transaction numbers: what is further behind looks as if it were ahead.
@@ -36,6 +39,9 @@ impl Server {
     pub(super) fn mistrust(&self, earlier: &Self, seen: Option<u64>) -> Option<&'static str> {
         if self.history().ne(earlier.history()) {
             return Some("the source is another server, or has another history");
+        }
+        if self.database.zip(earlier.database).is_some_and(|(now, then)| now != then) {
+            return Some("the source is another database");
         }
         let (now, then) = self.flushed.zip(earlier.flushed.max(seen))?;
         (now < then).then_some("the source has gone back in time")
@@ -74,7 +80,8 @@ const SERVER: &str = "pg_current_snapshot()::text, pg_is_in_recovery(),
               case when pg_is_in_recovery() then (select timeline_id from pg_control_checkpoint())
                    else ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int end,
               extract(epoch from pg_postmaster_start_time()), (select extract(epoch from stats_reset) from pg_stat_bgwriter)),
-    case when not pg_is_in_recovery() then (pg_current_wal_flush_lsn() - '0/0')::text end";
+    case when not pg_is_in_recovery() then (pg_current_wal_flush_lsn() - '0/0')::text end,
+    (select oid from pg_database where datname = current_database())";
 const NOW: &str = "to_char(now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
 
 pub(super) struct Opening {
@@ -88,8 +95,8 @@ pub(super) struct Opening {
 pub(super) async fn open(reader: &Reader, greatest: &[String]) -> Result<Opening> {
     let bounds: String = greatest.iter().map(|sql| format!(", ({sql})")).collect();
     let row = reader.row(&format!("select {SERVER}, {NOW}{bounds}")).await?;
-    let opened_at = row.get::<_, String>(4).parse().map_err(|error| unreadable(format!("{error}")))?;
-    let bounds = (0..greatest.len()).map(|place| row.get(5 + place)).collect();
+    let opened_at = row.get::<_, String>(5).parse().map_err(|error| unreadable(format!("{error}")))?;
+    let bounds = (0..greatest.len()).map(|place| row.get(6 + place)).collect();
     Ok(Opening { opened_at, server: Server::read(&row)?, bounds })
 }
 
@@ -106,7 +113,8 @@ impl Server {
             return Err(unreadable(format!("{snapshot} is no snapshot")));
         };
         let flushed = row.get::<_, Option<&str>>(3).and_then(|flushed| flushed.parse().ok());
-        Ok(Self { identity: row.get(2), xmin, xmax, snapshot: (!standby).then_some(snapshot), flushed })
+        let snapshot = (!standby).then_some(snapshot);
+        Ok(Self { identity: row.get(2), xmin, xmax, snapshot, flushed, database: row.get(4) })
     }
 }
 
@@ -125,6 +133,7 @@ mod tests {
             xmax,
             snapshot: Some(format!("{xmin}:{xmax}:")),
             flushed: None,
+            database: None,
         }
     }
 
@@ -163,5 +172,9 @@ mod tests {
         assert!(at("7/1/10.5/3", Some(499)).mistrust(&earlier, None).unwrap().contains("back in time"));
         assert!(at("7/1/10.5/3", Some(700)).mistrust(&earlier, Some(701)).unwrap().contains("back in time"));
         assert_eq!(at("7/1/10.5/3", Some(700)).mistrust(&earlier, Some(700)), None);
+        let of = |database| Server { database, ..server("7/1/10.5/3", 1, 2) };
+        assert_eq!(of(Some(5)).mistrust(&of(Some(5)), None), None);
+        assert_eq!(of(Some(5)).mistrust(&of(None), None), None, "as an older release has kept it");
+        assert!(of(Some(6)).mistrust(&of(Some(5)), None).unwrap().contains("another database"));
     }
 }

@@ -11,7 +11,7 @@ use futures_util::TryStreamExt;
 use futures_util::future::join;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{CopyOutStream, SimpleQueryMessage};
-use vitrina_core::{Advice, Error, Lease, Position, Result, Watch};
+use vitrina_core::{Error, Lease, Position, Result, Watch};
 use vitrina_guard::{ChangeTable, DescribeError, DescribedColumn, Finding};
 use vitrina_pgcopy::{Column, Decoder, Flawed, arrow_schema, select_list};
 
@@ -294,39 +294,9 @@ impl Reader {
         Some((described.type_oid, described.type_name.as_str()))
     }
 
-    /// Tables that the query names and nobody follows: neither as the table whose rows stand for those of the query, nor by a watch.
-    /// Where the query names `own` more than once, its rows stand for those of the query in one of these places only.
-    pub(super) async fn unfollowed(&self, own: Option<u32>, watched: &[u32]) -> Result<Vec<Advice>> {
-        let names = vitrina_guard::relations(&self.sql);
-        // Behind views as well.
-        let sql = "with recursive reached(place, oid) as (
-                         select place, to_regclass(n)::oid from unnest($1::text[]) with ordinality w(n, place)
-                          union select r.place, d.refobjid from reached r join pg_class v on v.oid = r.oid and v.relkind = 'v'
-                           join pg_rewrite w on w.ev_class = v.oid and w.ev_type = '1'
-                           join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid
-                                           and d.refclassid = 'pg_class'::regclass and d.refobjid <> v.oid)
-                   select coalesce(string_agg(name, ', ' order by name) filter (where not is_own), ''),
-                          coalesce(string_agg(name, ', ' order by name) filter (where is_own and often > 1), '')
-                     from (select c.oid::regclass::text as name, c.oid is not distinct from $2 as is_own, count(*) as often
-                             from reached r join pg_class c on c.oid = r.oid
-                            where c.relkind in ('r', 'p') and c.oid <> all ($3) group by c.oid) named";
-        let found = self.rows_with(sql, &[&names, &own, &watched]).await?;
-        let told = |place: usize| {
-            found.first().map(|row| row.get::<_, String>(place)).filter(|tables| !tables.is_empty())
-        };
-        let nobody_s = told(0).map(|tables| {
-            Advice::warning(
-                format!("changes of {tables} alone are not noticed: nobody follows it"),
-                "name it under watch, with the key by which rows of the target depend on it; or load in full, by full_schedule",
-            )
-        });
-        let twice = told(1).map(|table| {
-            Advice::warning(
-                format!("the query names {table} more than once: a change is noticed in the place of its key alone, not in rows that depend on it otherwise"),
-                "name it under watch as well, with keys that lead to those rows; or load in full, by full_schedule",
-            )
-        });
-        Ok(nobody_s.into_iter().chain(twice).collect())
+    /// As it is sent, without its end.
+    pub(super) fn sql(&self) -> &str {
+        &self.sql
     }
 
     /// The table that all these columns of the query are plain columns of, or why there is none. Where the

@@ -35,6 +35,8 @@ pub(super) type Key = Vec<Option<String>>;
 
 pub(super) struct Recompute {
     change_key: Vec<OrderedColumn>,
+    /// The equality of each: that of a type which an extension has brought, citext say, is not the one that a bare `=` finds.
+    equals: Vec<String>,
     /// The target's key, by which rejects are named.
     key: Vec<String>,
     /// Keys to read with one query, fewer if their rows are large. Those of two batches: while they are read the
@@ -74,12 +76,13 @@ impl Recomputed {
 }
 
 impl Recompute {
-    pub(super) fn new(
+    pub(super) async fn new(
         change_key: &[String],
         key: &[String],
         reader: &Reader,
         pipeline: &Pipeline,
     ) -> Result<Self> {
+        let equals = equalities(change_key, reader).await?;
         let ordered = change_key.iter().map(|name| reader.ordered(name, "change key"));
         let order = newest_last(pipeline, reader);
         let newest_last = if order.is_empty() { String::new() } else { format!(" order by {order}") };
@@ -87,7 +90,7 @@ impl Recompute {
         let (change_key, key) = (ordered.collect::<Result<_>>()?, key.to_vec());
         let batch_size = reader.batch_size;
         let step = (2 * batch_size).max(1000.min(10 * batch_size));
-        Ok(Self { change_key, key, step, batch_size, newest_last, in_order, spelled: HashMap::new() })
+        Ok(Self { change_key, equals, key, step, batch_size, newest_last, in_order, spelled: HashMap::new() })
     }
 
     pub(super) fn columns(&self) -> &[OrderedColumn] {
@@ -221,7 +224,10 @@ impl Recompute {
             // One literal is read faster than a thousand.
             [column] if !column.is_array() => {
                 let values = whole.iter().filter_map(|key| key[0].as_deref());
-                conditions.push(format!("{columns} = any ({})", column.values(values)));
+                conditions.push(format!("{columns} {} any ({})", self.equals[0], column.values(values)));
+            }
+            _ if self.equals.iter().any(|equals| equals != EQUALS) => {
+                conditions.extend(whole.iter().map(|key| self.same(key)));
             }
             _ => {
                 let rows = whole.iter().map(|key| format!("({})", self.values(key))).collect::<Vec<_>>();
@@ -240,11 +246,11 @@ impl Recompute {
     }
 
     fn same(&self, key: &Key) -> String {
-        let same = |(column, text): (&OrderedColumn, &Option<String>)| match text {
-            Some(text) => format!("q.{} = {}", identifier(&column.name), column.value(text)),
+        let same = |((column, equals), text): ((&OrderedColumn, &String), &Option<String>)| match text {
+            Some(text) => format!("q.{} {equals} {}", identifier(&column.name), column.value(text)),
             None => format!("q.{} is null", identifier(&column.name)),
         };
-        let all = self.change_key.iter().zip(key).map(same).collect::<Vec<_>>();
+        let all = self.change_key.iter().zip(&self.equals).zip(key).map(same).collect::<Vec<_>>();
         format!("({})", all.join(" and "))
     }
 
@@ -260,6 +266,29 @@ impl Recompute {
         let columns = (0..self.change_key.len()).map(column).collect();
         RecordBatch::try_new(Arc::new(schema), columns).map_err(|error| Error::defect("source.scope", &error))
     }
+}
+
+const EQUALS: &str = "=";
+/// The oids of types that every server has are smaller.
+const FIRST_OF_USERS: u32 = 16384;
+
+async fn equalities(change_key: &[String], reader: &Reader) -> Result<Vec<String>> {
+    let sql = "select format('operator(%I.%s)', n.nspname, o.oprname)
+                 from pg_catalog.pg_opclass c join pg_catalog.pg_am h on h.oid = c.opcmethod and h.amname = 'btree'
+                 join pg_catalog.pg_amop m on m.amopfamily = c.opcfamily and m.amopstrategy = 3
+                                          and m.amoplefttype = c.opcintype and m.amoprighttype = c.opcintype
+                 join pg_catalog.pg_operator o on o.oid = m.amopopr join pg_catalog.pg_namespace n on n.oid = o.oprnamespace
+                where c.opcintype = $1 and c.opcdefault";
+    let mut equals = vec![EQUALS.to_owned(); change_key.len()];
+    for (name, equals) in change_key.iter().zip(&mut equals) {
+        let type_oid = reader.column(name, "change key")?.type_oid;
+        if type_oid >= FIRST_OF_USERS
+            && let Some(own) = reader.rows_with(sql, &[&type_oid]).await?.first()
+        {
+            *equals = own.get(0);
+        }
+    }
+    Ok(equals)
 }
 
 /// The bytes of such a key say whether it is the same, to the source and to any target.

@@ -14,6 +14,9 @@ pub(super) struct Moment {
     pub(super) opened_at: Timestamp,
     /// The server and its history.
     pub(super) server: String,
+    /// The oid of the database: a server may have a copy of it beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) database: Option<u32>,
     /// The triggers that log, by source: others may have missed something.
     pub(super) triggers: BTreeMap<String, String>,
     /// The source's last word to this consumer.
@@ -54,9 +57,11 @@ impl Moment {
         snapshot: Snapshot,
         opened_at: Timestamp,
         server: String,
+        database: u32,
         triggers: BTreeMap<String, String>,
     ) -> Self {
-        Self { kind: Kind::Changelog, snapshot, opened_at, server, triggers, receipt: 0 }
+        let database = Some(database);
+        Self { kind: Kind::Changelog, snapshot, opened_at, server, database, triggers, receipt: 0 }
     }
 
     pub(super) fn of(position: &Position) -> Option<Self> {

@@ -116,7 +116,7 @@ impl Desk {
     /// each table has its own.
     pub async fn install(&self, logged: &Logged, reader: &str) -> Result<Vec<String>> {
         let mut objects = Vec::new();
-        if !self.has_all_objects().await? {
+        if !self.has_newest_objects().await? {
             objects.push(OBJECTS.trim_end().trim_end_matches(';').to_owned());
         }
         if !self.may_read(reader).await? {
@@ -162,7 +162,7 @@ impl Desk {
             return Ok(Vec::new());
         }
         let (source, function) = (literal(&logged.source()), logged.function());
-        let mut steps = Vec::new();
+        let mut steps = self.drop_travelled(logged).await?;
         for member in &self.members(logged).await? {
             let all = ["insert", "update", "delete", "truncate", "row"];
             steps.push(all.map(|event| drop_trigger(logged, member, event)).to_vec());
@@ -176,6 +176,28 @@ impl Desk {
             ]);
         }
         Ok(steps.iter().map(|statements| step(false, statements)).collect())
+    }
+
+    /// Triggers of this log on tables that had its table's name before: the function cannot go before them.
+    async fn drop_travelled(&self, logged: &Logged) -> Result<Vec<Vec<String>>> {
+        let sql = format!(
+            "select format('drop trigger if exists %I on %I.%I', g.tgname, n.nspname, c.relname)
+               from pg_trigger g join pg_class c on c.oid = g.tgrelid join pg_namespace n on n.oid = c.relnamespace
+              where g.tgfoid = ({}) and not g.tgisinternal and g.tgparentid = 0 and g.tgrelid <> coalesce(to_regclass({}), 0) order by 1",
+            function_oid(SCHEMA, &logged.function_name()),
+            literal(&logged.table),
+        );
+        let of_heirs: Vec<String> =
+            self.members(logged).await?.into_iter().map(|member| member.name).collect();
+        let statements =
+            self.query(&sql).await?.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>();
+        let is_of_heir =
+            |statement: &String| of_heirs.iter().any(|name| statement.ends_with(&format!(" on {name}")));
+        Ok(statements
+            .into_iter()
+            .filter(|statement| !is_of_heir(statement))
+            .map(|statement| vec![statement])
+            .collect())
     }
 
     /// One step after the other, each tried again as a whole while a lock is in its way: nothing else waits behind it for long.
@@ -257,6 +279,18 @@ impl Desk {
         Ok(self.has_objects().await? && self.has_function("forget_changes").await?)
     }
 
+    /// What an older release has installed may do less than is asked of it now.
+    async fn has_newest_objects(&self) -> Result<bool> {
+        let bodies = OBJECTS.split("$$").skip(1).step_by(2).map(literal).collect::<Vec<_>>().join(", ");
+        // Pasted elsewhere, lines may end otherwise.
+        let sql = format!(
+            "select bool_and(exists (
+                    select from pg_proc p where p.pronamespace = to_regnamespace('{SCHEMA}') and replace(p.prosrc, e'\r', '') = body))
+               from unnest(array[{bodies}]) body"
+        );
+        self.truth(&sql).await
+    }
+
     async fn has_function(&self, name: &str) -> Result<bool> {
         self.truth(&format!("select exists ({})", function_oid(SCHEMA, name))).await
     }
@@ -288,9 +322,12 @@ impl Desk {
     async fn key_columns(&self, table: u32, logged: &Logged) -> Result<Vec<KeyColumn>> {
         let columns = logged.key.iter().map(|name| literal(name)).collect::<Vec<_>>().join(", ");
         let sql = format!(
-            "select a.attname::text, case t.typtype when 'd' then t.typbasetype else t.oid end, t.typtype = 'd',
-                    coalesce((select b.typtype = 'c' from pg_type b where b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)), false)
+            "select a.attname::text, base.oid, t.typtype = 'd', base.typtype = 'c'
                from pg_attribute a join pg_type t on t.oid = a.atttypid
+              cross join lateral (
+                    with recursive b(oid) as (
+                         select a.atttypid union all select d.typbasetype from b join pg_type d on d.oid = b.oid and d.typtype = 'd')
+                    select b.oid, y.typtype from b join pg_type y on y.oid = b.oid and y.typtype <> 'd') base
               where a.attrelid = {table} and a.attnum > 0 and not a.attisdropped and a.attname in ({columns})"
         );
         let column = |row: &tokio_postgres::Row| KeyColumn {

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use vitrina_core::{Advice, Batch, Error, Pipeline, Position, Result};
 
+use super::advice::{Noticed, spelled_otherwise, unnoticed};
 use super::dirty::{KeysQuery, Page, in_order};
 use super::load::{Baseline, Load, is_load};
 use super::pending::Pending;
@@ -133,7 +134,7 @@ impl Changelog {
         Ok(Self {
             log: Log { sources, who, max_age: follows.changelog_max_age, observes: follows.observes },
             keys,
-            pending: Pending::new(Recompute::new(change_key, key, reader, pipeline)?),
+            pending: Pending::new(Recompute::new(change_key, key, reader, pipeline).await?),
             pipeline: pipeline.clone(),
             key: key.to_vec(),
             load: None,
@@ -149,11 +150,22 @@ impl Changelog {
             "changes are followed by the log of {}: exact",
             self.log.sources.iter().map(|followed| followed.source.as_str()).collect::<Vec<_>>().join(", ")
         );
-        let mut followed = self.log.sources.iter().map(|followed| followed.oid);
-        let own = followed.next();
-        let unfollowed = reader.unfollowed(own, &followed.collect::<Vec<u32>>()).await?;
-        let spelled = super::dirty::advice_of_types(&self.pipeline, &self.key, reader).await?;
-        Ok([Advice::fine(follows)].into_iter().chain(unfollowed).chain(spelled).collect())
+        let change_key = self.pipeline.change_key_or(&self.key);
+        let unnoticed = unnoticed(reader, &self.noticed(), change_key).await?;
+        let spelled = spelled_otherwise(&self.pipeline, &self.key, reader).await?;
+        Ok([Advice::fine(follows)].into_iter().chain(unnoticed).chain(spelled).collect())
+    }
+
+    /// Where rows stand for no single table, all that is followed is watched.
+    fn noticed(&self) -> Noticed {
+        let sources = || self.log.sources.iter().map(|followed| followed.oid).zip(&self.keys);
+        let watches = self.pipeline.watch.len();
+        let first = sources().len() - watches;
+        Noticed {
+            own: sources().take(first).next().map(|(oid, _)| oid),
+            watched: sources().skip(first).map(|(oid, _)| oid).collect(),
+            by_key: sources().skip(first).filter(|(_, keys)| keys.is_none()).map(|(oid, _)| oid).collect(),
+        }
     }
 
     /// What a load of this pipeline leaves behind for the next window.
@@ -339,6 +351,9 @@ fn mistrust(done: &Moment, opened: &Opened) -> Option<&'static str> {
     let now = &opened.moment;
     if now.server != done.server {
         return Some("the source is another server, or has another history");
+    }
+    if now.database.zip(done.database).is_some_and(|(now, done)| now != done) {
+        return Some("the source is another database");
     }
     if now.snapshot.xmax < done.snapshot.xmax {
         return Some("the source has gone back in time");

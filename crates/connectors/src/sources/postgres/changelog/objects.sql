@@ -68,8 +68,10 @@ create or replace function vitrina_log.consume_changes(
 declare
     v_receipt bigint;
 begin
-    -- Whoever may read the log may say this: what is no snapshot would be in the way of all others.
-    perform p_snapshot::pg_snapshot;
+    -- Whoever may read the log may say this: what is no snapshot, or one of times to come, would be in the way of all others.
+    if pg_snapshot_xmax(p_snapshot::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot()) then
+        raise 'snapshot % is of times to come', p_snapshot using errcode = 'invalid_parameter_value';
+    end if;
     -- Numbers of another server: this database was restored from a dump of that one.
     if (select below from vitrina_log.change_pruned) > pg_snapshot_xmax(pg_current_snapshot()) then
         delete from vitrina_log.change_log;

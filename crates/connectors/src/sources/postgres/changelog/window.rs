@@ -91,7 +91,8 @@ async fn opened(reader: &Reader, sources: &[Followed], who: Who) -> Result<Opene
                     concat_ws('/', (select system_identifier from pg_control_system()), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)),
                     (select below::text from vitrina_log.change_pruned),
                     (select receipt from vitrina_log.change_consumers where installation = {installation} and pipeline = {pipeline}),
-                    (select dropped from vitrina_log.change_consumers where installation = {installation} and pipeline = {pipeline})",
+                    (select dropped from vitrina_log.change_consumers where installation = {installation} and pipeline = {pipeline}),
+                    (select oid from pg_database where datname = current_database())",
             installation = literal(&who.installation.to_string()),
             pipeline = literal(&who.pipeline.to_string()),
         ))
@@ -103,7 +104,11 @@ async fn opened(reader: &Reader, sources: &[Followed], who: Who) -> Result<Opene
     let pruned_below = row.get::<_, Option<String>>(3).and_then(|below| below.parse().ok()).unwrap_or(0);
     let consumer = row.get::<_, Option<i64>>(4).zip(row.get(5));
     let triggers = triggers(reader, sources).await?;
-    Ok(Opened { moment: Moment::new(snapshot, opened_at, row.get(2), triggers), consumer, pruned_below })
+    Ok(Opened {
+        moment: Moment::new(snapshot, opened_at, row.get(2), row.get(6), triggers),
+        consumer,
+        pruned_below,
+    })
 }
 
 async fn triggers(reader: &Reader, sources: &[Followed]) -> Result<BTreeMap<String, String>> {

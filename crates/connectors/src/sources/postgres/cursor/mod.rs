@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use vitrina_core::{Advice, Batch, Error, Pipeline, Position, Reject, Result};
 use vitrina_guard::ChangeTable;
 
-use super::dirty::advice_of_types;
+use super::advice::{Noticed, spelled_otherwise, unnoticed};
 use super::load::{Baseline, Load, is_load};
 use super::opening;
 use super::pending::Pending;
@@ -142,7 +142,7 @@ impl Cursor {
             names,
             key: key.to_vec(),
             late_window: SignedDuration::from_secs(pipeline.late_window_seconds),
-            pending: Pending::new(Recompute::new(change_key, key, reader, pipeline)?),
+            pending: Pending::new(Recompute::new(change_key, key, reader, pipeline).await?),
             pipeline: pipeline.clone(),
             load: None,
             looked: false,
@@ -422,8 +422,8 @@ impl Cursor {
         for track in self.watched.values() {
             advice.extend(track.advice_of_nulls(reader).await?);
         }
-        advice.extend(advice_of_types(&self.pipeline, &self.key, reader).await?);
-        advice.extend(self.unfollowed(reader).await?);
+        advice.extend(spelled_otherwise(&self.pipeline, &self.key, reader).await?);
+        advice.extend(self.unnoticed(reader).await?);
         advice.extend(self.stand_in.iter().map(|column| {
             Advice::fine(format!(
                 "rows with an equal {} are told apart by {column}, the key of the target, as incremental_id_key is not named",
@@ -437,8 +437,8 @@ impl Cursor {
         Ok(advice)
     }
 
-    /// Tables whose changes alone move no cursor. Of a cursor that is no plain column nobody can tell what moves it.
-    async fn unfollowed(&self, reader: &Reader) -> Result<Vec<Advice>> {
+    /// Changes that move no cursor. Of a cursor that is no plain column nobody can tell what moves it.
+    async fn unnoticed(&self, reader: &Reader) -> Result<Vec<Advice>> {
         let own = match &self.driver {
             Driver::Keys(track) | Driver::Table(track, _) => Some(track.table_oid()),
             Driver::Query(_) => reader.origin(&self.names[0]),
@@ -446,8 +446,10 @@ impl Cursor {
         if own.is_none() {
             return Ok(Vec::new());
         }
-        let watched: Vec<u32> = self.watched.values().map(Track::table_oid).collect();
-        reader.unfollowed(own, &watched).await
+        let watched = self.watched.values().map(Track::table_oid).collect();
+        let by_key = self.watched.values().filter(|track| track.is_by_key()).map(Track::table_oid).collect();
+        let followed = Noticed { own, watched, by_key };
+        unnoticed(reader, &followed, self.pipeline.change_key_or(&self.key)).await
     }
 
     /// Whatever is open is given up; the next read goes on behind its position.

@@ -91,6 +91,11 @@ impl Track {
         self.table.oid
     }
 
+    /// Its key is the change key.
+    pub(super) fn is_by_key(&self) -> bool {
+        self.keys.is_none()
+    }
+
     /// Of a table that is only watched nobody is told which rows are never met.
     pub(super) async fn advice_of_nulls(&self, reader: &Reader) -> Result<Option<Advice>> {
         let nullable = self.table.columns.iter().take(self.order.len()).filter(|column| !column.not_null);

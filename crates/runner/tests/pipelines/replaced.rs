@@ -1,0 +1,144 @@
+//! What takes the name of something else: a mart that somebody has made anew, and a connection that leads to another database.
+
+use rstest::rstest;
+use serde_json::json;
+use vitrina_connectors::Connection;
+use vitrina_core::{PipelineId, RunStatus, Status};
+
+use crate::changelog::install;
+use crate::stage::{FILTERED, QUERY, Stage};
+
+/// Sixty films in their mart, all of them read.
+async fn read(capture: &str, query: &str) -> (Stage, PipelineId) {
+    let stage = Stage::with_films(60).await;
+    if capture == "changelog" {
+        install(&stage, "content.film", &["id"]).await;
+    }
+    let id = stage
+        .pipeline(
+            json!({"mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id", "batch_size": 10,
+                          "capture": capture, "source_query": query, "delete_limit": 1.0}),
+        )
+        .await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+    (stage, id)
+}
+
+const ANOTHER: &str = "drop table analytics.film;
+    create table analytics.film (id int primary key, title text, rating numeric(3,1), modified timestamptz, updated_at timestamptz)";
+
+#[rstest]
+#[tokio::test]
+async fn a_mart_that_somebody_has_made_anew_is_loaded_anew(
+    #[values("cursor", "changelog")] capture: &str,
+    #[values(QUERY, FILTERED)] query: &str,
+) {
+    let (stage, id) = read(capture, query).await;
+    stage.db.execute(ANOTHER).await;
+    assert_eq!(stage.succeed(id).await.rows_written, 60);
+    assert_eq!(stage.differences().await, 0);
+    assert_eq!(stage.succeed(id).await.rows_read, 0, "once is enough");
+}
+
+#[tokio::test]
+async fn a_mart_that_has_taken_the_place_of_another_loses_rows_of_its_own_to_a_change_log() {
+    let (stage, id) = read("changelog", QUERY).await;
+    stage
+        .db
+        .execute(
+            "create table analytics.film_old (like analytics.film including all);
+             insert into analytics.film_old (id, title) values (3, 'Old'), (900, 'Gone');
+             alter table analytics.film rename to film_of_yesterday; alter table analytics.film_old rename to film",
+        )
+        .await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+}
+
+/// What alters a mart in place leaves it the table that it was.
+#[rstest]
+#[case::emptied_of_dead_rows("vacuum full analytics.film")]
+#[case::named_otherwise_and_back(
+    "alter schema analytics rename to old; alter schema old rename to analytics"
+)]
+#[case::with_another_column("alter table analytics.film add column extra text")]
+#[case::with_a_rebuilt_key("reindex table analytics.film")]
+#[tokio::test]
+async fn a_mart_that_is_altered_is_not_loaded_anew(#[case] change: &str) {
+    let (stage, id) = read("cursor", QUERY).await;
+    stage.db.execute(change).await;
+    assert_eq!(stage.succeed(id).await.rows_read, 0);
+}
+
+/// Between two batches of one pass: those before are in the table that is gone.
+#[rstest]
+#[case::of_a_load("load")]
+#[case::of_a_cursor("cursor")]
+#[case::of_a_change_log("changelog")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mart_that_is_made_anew_in_the_middle_of_a_pass_is_loaded_anew(#[case] feed: &str) {
+    let (stage, id, first) = match feed {
+        "load" => {
+            let stage = Stage::with_films(60).await;
+            let id = stage.full(10).await;
+            (stage, id, 25)
+        }
+        _ => {
+            let (stage, id) = read(feed, QUERY).await;
+            let change = "update content.film set title = 'New', modified = now() - interval '1 hour' + id * interval '1 second'";
+            stage.db.execute(change).await;
+            let first_logged =
+                "select key ->> 0 from vitrina_log.change_log where op <> 'T' order by kid limit 1";
+            let first = match feed {
+                "changelog" => stage.db.value::<String>(first_logged).await.parse().unwrap(),
+                _ => 25,
+            };
+            stage.db.execute(&format!("delete from analytics.film where id = {first}")).await;
+            (stage, id, first)
+        }
+    };
+    let held = stage.block_film(first).await;
+    let run = stage.request(id).await;
+    let (_runner, _stop) = stage.start_runner("r1");
+    stage.someone_waits_for_a_row().await;
+    // Behind the batch that waits, and before the next one.
+    let operator = stage.db.client().await;
+    let release = async {
+        stage.someone_waits_for_the_mart().await;
+        drop(held);
+    };
+    let (replaced, ()) = tokio::join!(operator.batch_execute(ANOTHER), release);
+    replaced.unwrap();
+    stage.reaches(id, Status::Idle).await;
+    let done = stage.run_record(run).await;
+    assert_eq!(done.status, RunStatus::Success, "{:?}", done.error);
+    assert_eq!(stage.differences().await, 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_connection_that_leads_to_another_database_of_the_server_is_read_anew(
+    #[values("cursor", "changelog")] capture: &str,
+) {
+    let (mut stage, id) = read(capture, QUERY).await;
+    let copy = stage.copy().await;
+    stage
+        .db
+        .execute("update content.film set title = 'Only here', modified = now() where id in (3, 4)")
+        .await;
+    stage.succeed(id).await;
+    copy.db.execute("update content.film set title = 'There' where id = 5").await;
+    let mut settings = stage.settings("moved");
+    let moved = Connection::new("content", copy.db.url().into(), vec!["content".to_owned()]);
+    settings.connections.0.insert("content".to_owned(), moved);
+    let run = stage.request(id).await;
+    stage.work_off(settings).await;
+    let run = stage.run_record(run).await;
+    assert_eq!(run.rows_read, 60, "{:?}", run.error);
+    let titles = "select id::text, title from";
+    assert_eq!(
+        stage.db.texts(&format!("{titles} analytics.film order by id")).await,
+        copy.db.texts(&format!("{titles} content.film order by id")).await
+    );
+}
