@@ -53,7 +53,7 @@ impl Walk<'_> {
     pub(crate) fn function(&mut self, call: &Value, at: usize) {
         match names(&call["funcname"]).as_slice() {
             [name] | ["pg_catalog", name] if functions::is_allowed(name) => {
-                self.configuration(name, call, at)
+                self.configuration(name, call, at);
             }
             other => self.refuse_function(&other.join("."), at),
         }
