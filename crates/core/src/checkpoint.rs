@@ -165,6 +165,9 @@ pub struct Checkpoint {
     /// The table that its rows are in: another one of the same name may hold none of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mart: Option<MartTable>,
+    /// The last batch left rows of this pipeline in a mart: where there are none, somebody has emptied it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub filled: bool,
 }
 
 /// A table as its server numbers it.
@@ -275,7 +278,15 @@ impl Checkpoint {
     #[must_use]
     pub fn edit(&self, position: Position) -> Self {
         let deletes = Deletes::default();
-        Self { position, edited: true, as_of: None, deletes, mart: None, ..self.without_pass() }
+        Self {
+            position,
+            edited: true,
+            as_of: None,
+            deletes,
+            mart: None,
+            filled: false,
+            ..self.without_pass()
+        }
     }
 
     /// The start, under whichever configuration comes next.
@@ -288,7 +299,8 @@ impl Checkpoint {
     #[must_use]
     pub fn restore(&self, earlier: &Self) -> Self {
         let deletes = Deletes::default();
-        Self { decided_by: self.decided_by, edited: true, deletes, mart: None, ..earlier.without_pass() }
+        let (decided_by, earlier) = (self.decided_by, earlier.without_pass());
+        Self { decided_by, edited: true, deletes, mart: None, filled: false, ..earlier }
     }
 
     /// A person has decided what it is worth under a configuration that they have just changed.
@@ -355,6 +367,7 @@ impl Checkpoint {
             deletes: self.deletes.clone(),
             unlogged: self.unlogged,
             mart: self.mart,
+            filled: self.filled,
             ..Self::default()
         }
     }

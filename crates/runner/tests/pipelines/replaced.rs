@@ -56,6 +56,33 @@ async fn a_mart_that_has_taken_the_place_of_another_loses_rows_of_its_own_to_a_c
     assert_eq!(stage.differences().await, 0);
 }
 
+#[rstest]
+#[tokio::test]
+async fn a_mart_that_somebody_has_emptied_is_loaded_anew(
+    #[values("cursor", "changelog")] capture: &str,
+    #[values("truncate analytics.film", "delete from analytics.film")] how: &str,
+) {
+    let (stage, id) = read(capture, QUERY).await;
+    stage.db.execute(how).await;
+    assert_eq!(stage.succeed(id).await.rows_written, 60);
+    assert_eq!(stage.differences().await, 0);
+    assert_eq!(stage.succeed(id).await.rows_read, 0, "once is enough");
+}
+
+/// A source without rows would refuse a load.
+#[tokio::test]
+async fn a_mart_that_its_own_pipeline_has_emptied_is_not_loaded_anew() {
+    let (stage, id) = read("changelog", QUERY).await;
+    stage.db.execute("delete from content.film where id < 60").await;
+    assert_eq!(stage.succeed(id).await.rows_deleted, 59);
+    stage.db.execute("delete from content.film").await;
+    assert_eq!(stage.succeed(id).await.rows_deleted, 1);
+    assert_eq!(stage.succeed(id).await.rows_read, 0);
+    stage.add_films(1, 2).await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+}
+
 /// What alters a mart in place leaves it the table that it was.
 #[rstest]
 #[case::emptied_of_dead_rows("vacuum full analytics.film")]

@@ -214,7 +214,7 @@ impl Sink for PostgresSink {
 }
 
 impl PostgresSink {
-    /// A mart that was not there holds nothing, whatever the meta-store knows, and one that somebody has put in its place may:
+    /// A mart that was not there holds nothing, whatever the meta-store knows, and one that somebody has emptied or put in its place may:
     /// everything is read again. What a load has staged is all there. An unlogged one may hold nothing since its server has crashed.
     async fn vouch(&self, lease: &Lease, state: State) -> Result<State> {
         let checkpoint = &state.checkpoint;
@@ -224,10 +224,12 @@ impl PostgresSink {
         let crashed = was_unlogged && self.loads.crashed(&self.session).await?;
         let is_another =
             self.mart.id.zip(checkpoint.mart).is_some_and(|(now, before)| now.is_another_than(before));
+        let is_emptied = checkpoint.filled && !self.is_new && !is_staged && !self.has_own_rows().await?;
         let reason = match () {
             () if !holds_rows => None,
             () if crashed => Some("is or was unlogged, and a crash may have emptied it"),
             () if self.is_emptied || (self.is_new && !is_staged) => Some("was gone"),
+            () if is_emptied => Some("was emptied by somebody else"),
             () if is_another && !is_staged => Some("is another table than the one that was written to"),
             () => None,
         };
@@ -237,6 +239,23 @@ impl PostgresSink {
         let state = State { checkpoint: checkpoint.reset(), version: state.version + 1 };
         self.fence.ledger().adopt(lease, &state).await?;
         self.clear_emptied(state).await
+    }
+
+    async fn has_own_rows(&self) -> Result<bool> {
+        let (table, own) = (&self.mart.table, self.mart.own.condition("t"));
+        let sql = format!("select exists (select from {table} t where {own})");
+        let row =
+            self.session.client.query_one(&sql, &[]).await.map_err(|error| self.session.explain(error))?;
+        Ok(row.get(0))
+    }
+
+    /// Whether a batch leaves rows in the mart; one that neither writes nor deletes leaves it as it was.
+    async fn is_filled_by(&self, counts: &Counts, before: bool) -> Result<bool> {
+        match counts.written() + counts.unchanged > 0 {
+            true => Ok(true),
+            false if counts.deleted > 0 => self.has_own_rows().await,
+            false => Ok(before),
+        }
     }
 
     /// Rows of earlier batches are in the table that was there then: before a pass is over it is asked for once more.
@@ -330,6 +349,7 @@ impl PostgresSink {
             self.require_same_table().await?;
         }
         (checkpoint.unlogged, checkpoint.mart) = (self.mart.is_unlogged, self.mart.id);
+        checkpoint.filled = self.is_filled_by(&outcome.counts, checkpoint.filled).await?;
         keep_one_a_key(&mut outcome.rejects);
         outcome.counts.rejected = outcome.rejects.len() as u64;
         outcome.write_ms = millis(started);

@@ -389,6 +389,18 @@ async fn a_changed_value_asks_what_becomes_of_the_checkpoint() {
     assert!(matches!(asked, Err(Error::ConfigChanged)), "{asked:?}");
 }
 
+/// The rows of the other one are still there, and stay.
+#[tokio::test]
+async fn own_rows_that_somebody_has_deleted_all_are_loaded_anew() {
+    let pair = Pair::by_rows(40, 1000, None).await;
+    pair.run_both().await;
+    pair.has_both().await;
+    pair.db().execute("delete from analytics.mart where tenant = 'ru'").await;
+    assert_eq!(pair.succeed(pair.second).await.rows_written, 0);
+    assert_eq!(pair.succeed(pair.first).await.rows_written, 40);
+    pair.has_both().await;
+}
+
 #[tokio::test]
 async fn a_mart_that_one_pipeline_has_created_anew_is_read_again_by_the_others() {
     let pair = Pair::by_rows(20, 1000, None).await;
