@@ -143,6 +143,66 @@ async fn a_mart_that_is_made_anew_in_the_middle_of_a_pass_is_loaded_anew(#[case]
     assert_eq!(stage.differences().await, 0);
 }
 
+/// No row tells that it has changed.
+#[rstest]
+#[tokio::test]
+async fn columns_and_tables_that_take_the_names_of_others_are_read_anew(
+    #[values("cursor", "changelog")] capture: &str,
+    #[values(
+        "alter table content.film rename title to other; alter table content.film rename subtitle to title;
+         alter table content.film rename other to subtitle",
+        "alter table content.film drop title; alter table content.film add title text default 'none'"
+    )]
+    change: &str,
+) {
+    let stage = Stage::with_films(30).await;
+    stage.db.execute("alter table content.film add subtitle text default 'more'").await;
+    if capture == "changelog" {
+        install(&stage, "content.film", &["id"]).await;
+    }
+    let id = stage
+        .pipeline(json!({"mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id", "capture": capture}))
+        .await;
+    stage.succeed(id).await;
+    stage.db.execute(change).await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+    assert_eq!(stage.succeed(id).await.rows_read, 0, "once is enough");
+}
+
+#[tokio::test]
+async fn a_source_table_that_is_put_in_place_of_another_is_read_anew() {
+    let (stage, id) = read("cursor", QUERY).await;
+    stage
+        .db
+        .execute(
+            "create table content.film_new (like content.film including all);
+             insert into content.film_new select id, 'Other', rating, modified from content.film where id > 3;
+             alter table content.film rename to film_old; alter table content.film_new rename to film",
+        )
+        .await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+}
+
+/// The same rows, by other names or in another file.
+#[rstest]
+#[case::another_type("alter table content.film alter title type varchar(200)")]
+#[case::another_column("alter table content.film add extra text default 'x'")]
+#[case::a_rewrite("cluster content.film using film_pkey")]
+#[case::a_name_and_back("alter table content.film rename to other; alter table content.other rename to film")]
+#[tokio::test]
+async fn a_source_table_that_is_altered_is_not_read_anew(#[case] change: &str) {
+    let (stage, id) = read("cursor", QUERY).await;
+    stage.db.execute(change).await;
+    let run = stage.succeed(id).await;
+    assert!(
+        run.rows_read < 60 && run.rows_written == 0,
+        "{} rows read, but those of the late window",
+        run.rows_read
+    );
+}
+
 #[rstest]
 #[tokio::test]
 async fn a_connection_that_leads_to_another_database_of_the_server_is_read_anew(

@@ -125,6 +125,14 @@ impl Fence {
         Ok(truth)
     }
 
+    /// What the meta-store has from now on, beside the mart too.
+    pub(super) async fn believe(&self, session: &Session, lease: &Lease, state: State) -> Result<State> {
+        if !self.beside {
+            return Ok(state);
+        }
+        self.take_edit(session, lease, &state.clone(), state).await
+    }
+
     /// What a person has written since then counts, whatever the mart knows. The mark goes when both sides have
     /// it, before the first batch: afterwards the mart is believed again.
     async fn take_edit(

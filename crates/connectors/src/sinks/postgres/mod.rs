@@ -238,6 +238,7 @@ impl PostgresSink {
         // Stored at once: from the next attempt on the mart is there.
         let state = State { checkpoint: checkpoint.reset(), version: state.version + 1 };
         self.fence.ledger().adopt(lease, &state).await?;
+        let state = self.fence.believe(&self.session, lease, state).await?;
         self.clear_emptied(state).await
     }
 

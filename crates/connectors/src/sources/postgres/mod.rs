@@ -11,6 +11,7 @@ mod durable;
 mod estimate;
 mod load;
 mod opening;
+mod origins;
 mod pending;
 pub(crate) mod reader;
 pub(crate) mod recompute;

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use vitrina_core::{Error, Result};
 
+use super::origins::{OTHER_ORIGINS, Origins};
 use super::reader::Reader;
 
 /// The source at one moment.
@@ -23,6 +24,8 @@ pub(super) struct Server {
     /// The oid of the database: a server may have a copy of it beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     database: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origins: Option<Origins>,
 }
 
 /// Half of all transaction numbers: what is further behind looks as if it were ahead.
@@ -42,6 +45,10 @@ impl Server {
         }
         if self.database.zip(earlier.database).is_some_and(|(now, then)| now != then) {
             return Some("the source is another database");
+        }
+        let origins = self.origins.as_ref().zip(earlier.origins.as_ref());
+        if origins.is_some_and(|(now, then)| now.are_other_than(then)) {
+            return Some(OTHER_ORIGINS);
         }
         let (now, then) = self.flushed.zip(earlier.flushed.max(seen))?;
         (now < then).then_some("the source has gone back in time")
@@ -97,16 +104,16 @@ pub(super) async fn open(reader: &Reader, greatest: &[String]) -> Result<Opening
     let row = reader.row(&format!("select {SERVER}, {NOW}{bounds}")).await?;
     let opened_at = row.get::<_, String>(5).parse().map_err(|error| unreadable(format!("{error}")))?;
     let bounds = (0..greatest.len()).map(|place| row.get(6 + place)).collect();
-    Ok(Opening { opened_at, server: Server::read(&row)?, bounds })
+    Ok(Opening { opened_at, server: Server::read(reader, &row)?, bounds })
 }
 
 /// The source as it is now.
 pub(super) async fn server(reader: &Reader) -> Result<Server> {
-    Server::read(&reader.row(&format!("select {SERVER}")).await?)
+    Server::read(reader, &reader.row(&format!("select {SERVER}")).await?)
 }
 
 impl Server {
-    fn read(row: &tokio_postgres::Row) -> Result<Self> {
+    fn read(reader: &Reader, row: &tokio_postgres::Row) -> Result<Self> {
         let (snapshot, standby): (String, bool) = (row.get(0), row.get(1));
         let mut parts = snapshot.split(':').map(str::parse::<u64>);
         let (Some(Ok(xmin)), Some(Ok(xmax))) = (parts.next(), parts.next()) else {
@@ -114,7 +121,8 @@ impl Server {
         };
         let flushed = row.get::<_, Option<&str>>(3).and_then(|flushed| flushed.parse().ok());
         let snapshot = (!standby).then_some(snapshot);
-        Ok(Self { identity: row.get(2), xmin, xmax, snapshot, flushed, database: row.get(4) })
+        let (database, origins) = (row.get(4), Some(reader.origins.clone()));
+        Ok(Self { identity: row.get(2), xmin, xmax, snapshot, flushed, database, origins })
     }
 }
 
@@ -134,6 +142,7 @@ mod tests {
             snapshot: Some(format!("{xmin}:{xmax}:")),
             flushed: None,
             database: None,
+            origins: None,
         }
     }
 

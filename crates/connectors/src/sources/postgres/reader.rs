@@ -16,6 +16,7 @@ use vitrina_guard::{ChangeTable, DescribeError, DescribedColumn, Finding};
 use vitrina_pgcopy::{Column, Decoder, Flawed, arrow_schema, select_list};
 
 use super::durable;
+use super::origins::Origins;
 use super::relations::Relations;
 use crate::connection::{Connection, End, Session};
 use crate::parked::Seat;
@@ -45,6 +46,7 @@ pub(crate) struct Reader {
     /// All that is read in its transactions.
     relations: Relations,
     described: Vec<DescribedColumn>,
+    pub(super) origins: Origins,
     columns: Vec<Column>,
     /// Every field with the type it was declared with, as `pg_type`.
     pub(crate) schema: SchemaRef,
@@ -91,9 +93,11 @@ impl Reader {
         let columns: Vec<Column> =
             described.iter().map(|column| Column::new(&column.name, column.type_oid)).collect();
         let schema = declared(&session, &described, &columns).await?;
+        let origins = origins(&session, &sql, &described).await?;
         session.set_busy(false);
         Ok(Self {
             session,
+            origins,
             connection: connection.clone(),
             lease: *order.lease,
             query: vitrina_guard::wrap(&sql),
@@ -512,6 +516,16 @@ async fn declared(session: &Session, described: &[DescribedColumn], columns: &[C
         field.as_ref().clone().with_metadata(metadata)
     });
     Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
+}
+
+/// A view may be made anew at any time, from the same tables.
+async fn origins(session: &Session, sql: &str, described: &[DescribedColumn]) -> Result<Origins> {
+    let tables: Vec<Option<u32>> =
+        described.iter().map(|column| column.origin.map(|(table, _)| table)).collect();
+    let kinds = "select exists (select from pg_class c where c.oid = t.oid and c.relkind in ('r', 'p'))
+                   from unnest($1::oid[]) with ordinality as t (oid, n) order by n";
+    let found = session.client.query(kinds, &[&tables]).await.map_err(|error| session.explain(error))?;
+    Ok(Origins::of(sql, described, |place| found.get(place).is_some_and(|row| row.get(0))))
 }
 
 fn refuse(findings: &[Finding]) -> Result<()> {

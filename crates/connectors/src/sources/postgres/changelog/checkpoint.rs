@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use vitrina_core::Position;
 
+use crate::sources::postgres::origins::Origins;
+
 /// The source at one moment: all that is visible in the snapshot has been read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Moment {
@@ -17,6 +19,8 @@ pub(super) struct Moment {
     /// The oid of the database: a server may have a copy of it beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) database: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) origins: Option<Origins>,
     /// The triggers that log, by source: others may have missed something.
     pub(super) triggers: BTreeMap<String, String>,
     /// The source's last word to this consumer.
@@ -61,7 +65,16 @@ impl Moment {
         triggers: BTreeMap<String, String>,
     ) -> Self {
         let database = Some(database);
-        Self { kind: Kind::Changelog, snapshot, opened_at, server, database, triggers, receipt: 0 }
+        Self {
+            kind: Kind::Changelog,
+            snapshot,
+            opened_at,
+            server,
+            database,
+            origins: None,
+            triggers,
+            receipt: 0,
+        }
     }
 
     pub(super) fn of(position: &Position) -> Option<Self> {

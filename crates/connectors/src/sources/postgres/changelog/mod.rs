@@ -19,6 +19,7 @@ use vitrina_core::{Advice, Batch, Error, Pipeline, Position, Result};
 use super::advice::{Noticed, spelled_otherwise, unnoticed};
 use super::dirty::{KeysQuery, Page, in_order};
 use super::load::{Baseline, Load, is_load};
+use super::origins::OTHER_ORIGINS;
 use super::pending::Pending;
 use super::reader::Reader;
 use super::recompute::{Recompute, nothing};
@@ -354,6 +355,10 @@ fn mistrust(done: &Moment, opened: &Opened) -> Option<&'static str> {
     }
     if now.database.zip(done.database).is_some_and(|(now, done)| now != done) {
         return Some("the source is another database");
+    }
+    let origins = now.origins.as_ref().zip(done.origins.as_ref());
+    if origins.is_some_and(|(now, done)| now.are_other_than(done)) {
+        return Some(OTHER_ORIGINS);
     }
     if now.snapshot.xmax < done.snapshot.xmax {
         return Some("the source has gone back in time");

@@ -104,11 +104,8 @@ async fn opened(reader: &Reader, sources: &[Followed], who: Who) -> Result<Opene
     let pruned_below = row.get::<_, Option<String>>(3).and_then(|below| below.parse().ok()).unwrap_or(0);
     let consumer = row.get::<_, Option<i64>>(4).zip(row.get(5));
     let triggers = triggers(reader, sources).await?;
-    Ok(Opened {
-        moment: Moment::new(snapshot, opened_at, row.get(2), row.get(6), triggers),
-        consumer,
-        pruned_below,
-    })
+    let moment = Moment::new(snapshot, opened_at, row.get(2), row.get(6), triggers);
+    Ok(Opened { moment: Moment { origins: Some(reader.origins.clone()), ..moment }, consumer, pruned_below })
 }
 
 async fn triggers(reader: &Reader, sources: &[Followed]) -> Result<BTreeMap<String, String>> {
