@@ -307,7 +307,8 @@ impl Checkpoint {
     #[must_use]
     pub fn decided(&self, decision: Decision, config_hash: String) -> Self {
         match decision {
-            Decision::Keep => Self { config_hash, edited: true, ..self.without_pass() },
+            // Those that the query brings by then are asked about no more.
+            Decision::Keep => Self { config_hash, edited: true, columns: Vec::new(), ..self.without_pass() },
             Decision::Reset => self.reset(),
         }
     }
@@ -470,7 +471,9 @@ mod tests {
         let asked = made.clone().resume(&by(&["id", "title", "year"])).unwrap_err();
         assert!(asked.code == "checkpoint.columns_added" && asked.to_string().contains("year"), "{asked}");
         let kept = Resumption { decision: Some(Decision::Keep), ..by(&["id", "title", "year"]) };
-        made.resume(&kept).unwrap().resume(&by(&["id", "title", "year"])).unwrap();
+        made.clone().resume(&kept).unwrap().resume(&by(&["id", "title", "year"])).unwrap();
+        let decided = made.decided(Decision::Keep, "a".to_owned());
+        decided.resume(&by(&["id", "title", "year"])).expect("it came with the change that brings them");
     }
 
     #[test]

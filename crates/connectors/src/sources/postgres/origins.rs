@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use vitrina_guard::DescribedColumn;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
 pub(super) struct Origins {
     /// Of the query and the names of its columns: those of another one are not compared.
     query: String,
@@ -28,6 +29,20 @@ impl Origins {
 
     pub(super) fn are_other_than(&self, earlier: &Self) -> bool {
         self.query == earlier.query && self.columns != earlier.columns
+    }
+}
+
+/// `query/columns`.
+impl From<String> for Origins {
+    fn from(text: String) -> Self {
+        let (query, columns) = text.split_once('/').unwrap_or((&text, ""));
+        Self { query: query.to_owned(), columns: columns.to_owned() }
+    }
+}
+
+impl From<Origins> for String {
+    fn from(origins: Origins) -> Self {
+        format!("{}/{}", origins.query, origins.columns)
     }
 }
 
@@ -68,6 +83,9 @@ mod tests {
         assert!(!now(&[column("a", Some((8, 1))), column("b", Some((7, 2))), column("c", None)], "select 1"));
         let wider = [before.to_vec(), vec![column("d", Some((7, 3)))]].concat();
         assert!(!now(&wider, "select"), "a column that comes by * is asked about elsewhere");
+        let kept: Origins =
+            serde_json::from_str(&serde_json::to_string(&origins("select", &before)).unwrap()).unwrap();
+        assert_eq!(kept, origins("select", &before));
         let view = Origins::of("select", &before, |place| place != 0);
         let of_another_view = [column("a", Some((9, 1))), column("b", Some((7, 2))), column("c", None)];
         assert!(!Origins::of("select", &of_another_view, |place| place != 0).are_other_than(&view));
