@@ -3,10 +3,15 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Outside the clone, so that a new clone finds its dependencies built; scripts/rustc keeps clones apart.
+# Outside the clone, so that a new clone finds its dependencies built; the path of the wrapper keeps clones apart.
 cache := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vitrina
 export CARGO_TARGET_DIR ?= $(cache)/target
 export RUSTC_WORKSPACE_WRAPPER := $(CURDIR)/scripts/rustc
+ifeq ($(CI),true)
+export RUSTC_WORKSPACE_WRAPPER := $(CURDIR)/scripts/lint
+# What is built once needs no memory of how.
+export CARGO_INCREMENTAL ?= 0
+endif
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
 vitrina := $(CARGO_TARGET_DIR)/debug/vitrina

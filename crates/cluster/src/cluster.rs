@@ -25,6 +25,9 @@ pub struct Options {
     pub die_with_parent: bool,
     /// A new directory becomes a standby of this server.
     pub standby_of: Option<Primary>,
+    /// The superuser of a new directory logs in by md5, which costs a client a thousandth of scram-sha-256: for tests, which log in
+    /// thousands of times. Other roles are as ever.
+    pub quick_logins: bool,
 }
 
 /// A running server as a standby needs to know it.
@@ -44,6 +47,7 @@ impl Options {
             settings: Vec::new(),
             die_with_parent: false,
             standby_of: None,
+            quick_logins: false,
         }
     }
 }

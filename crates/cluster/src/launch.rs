@@ -72,7 +72,7 @@ fn initdb(options: &Options, programs: &Programs, home: &Home, locale: &str) -> 
         &username,
         &locale,
         "--pwfile=password",
-        "--auth=scram-sha-256",
+        if options.quick_logins { "--auth=md5" } else { "--auth=scram-sha-256" },
         "--encoding=UTF8",
         "--data-checksums",
     ];

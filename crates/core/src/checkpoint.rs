@@ -22,12 +22,19 @@ pub struct Position {
     /// The latest moment of the source that rows have come from, also of a pass that was given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<u64>,
+    /// The target may hold rows that the source does not have: only a load from the start finds those.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anew: bool,
 }
 
 impl Position {
     /// Nothing has been read yet.
     pub fn start() -> Self {
         Self::default()
+    }
+
+    pub fn is_start(&self) -> bool {
+        Self { anew: false, ..self.clone() } == Self::start()
     }
 }
 
@@ -188,10 +195,12 @@ impl Checkpoint {
     /// Where a run goes on. A position of another query or key says nothing about these rows: a run that
     /// builds on it asks first, one that reads everything anyway begins anew.
     pub fn resume(self, by: &Resumption) -> Result<Self> {
+        self.require_key(by)?;
         if let Some(decision) = by.decision.filter(|_| self.decided_by != Some(by.run)) {
             return Ok(self.decide(decision, by));
         }
         let asked = match self.is_of_another(&by.config_hash, &by.key) {
+            true if self.has_other_key(&by.key) => Err(Error::key_changed(&self.key, &by.key)),
             true => Err(Error::config_changed()),
             false => self.require_code(&by.code).and_then(|()| self.require_columns(&by.columns)),
         };
@@ -222,23 +231,23 @@ impl Checkpoint {
         }
     }
 
-    /// Why a decision to keep it cannot be carried out for a target that is described with this key.
+    /// Rows under another key are other rows: those that are there would stay beside them. So a checkpoint is not kept
+    /// for a target with this key.
     pub fn refuse_to_keep(&self, decision: Option<Decision>, key: &[String]) -> Option<Error> {
-        let other = !self.key.is_empty() && !key.is_empty() && self.key != key;
-        let refused = decision == Some(Decision::Keep) && other && self.position != Position::start();
+        let refused =
+            decision == Some(Decision::Keep) && self.has_other_key(key) && !self.position.is_start();
         refused.then(|| Error::key_changed(&self.key, key))
     }
 
-    /// Where the target finds a row by its key alone, rows under another key are other rows: those that are there would stay
-    /// beside them. So a checkpoint is not kept for these.
-    pub fn require_key(&self, by: &Resumption) -> Result<()> {
+    fn require_key(&self, by: &Resumption) -> Result<()> {
         let decision = by.decision.or_else(|| by.on_change.decision());
-        let keeps = decision == Some(Decision::Keep) && self.decided_by != Some(by.run);
-        let other = !self.key.is_empty() && !by.key.is_empty() && self.key != by.key;
-        match keeps && other && by.mode == Mode::Incremental && self.position != Position::start() {
-            true => Err(Error::key_changed(&self.key, &by.key)),
-            false => Ok(()),
-        }
+        let is_new = by.mode == Mode::Incremental && self.decided_by != Some(by.run);
+        self.refuse_to_keep(decision.filter(|_| is_new), &by.key).map_or(Ok(()), Err)
+    }
+
+    /// An empty one is unknown.
+    fn has_other_key(&self, key: &[String]) -> bool {
+        !self.key.is_empty() && !key.is_empty() && self.key != key
     }
 
     /// Rows of the target would depend on which code happened to write them.
@@ -249,7 +258,7 @@ impl Checkpoint {
             .filter(|(name, version)| code.get(*name).is_some_and(|now| now != *version))
             .map(|(name, _)| name.as_str())
             .collect();
-        match changed.is_empty() || self.position == Position::start() {
+        match changed.is_empty() || self.position.is_start() {
             true => Ok(()),
             false => Err(Error::code_changed(&changed)),
         }
@@ -259,7 +268,7 @@ impl Checkpoint {
     fn require_columns(&self, columns: &[String]) -> Result<()> {
         let is_new = |column: &&String| !self.columns.contains(column);
         let new: Vec<&str> = columns.iter().filter(is_new).map(String::as_str).collect();
-        match new.is_empty() || self.columns.is_empty() || self.position == Position::start() {
+        match new.is_empty() || self.columns.is_empty() || self.position.is_start() {
             true => Ok(()),
             false => Err(Error::columns_added(&new)),
         }
@@ -269,8 +278,7 @@ impl Checkpoint {
     /// there is nothing to ask about.
     pub fn is_of_another(&self, config_hash: &str, key: &[String]) -> bool {
         let other_hash = !self.config_hash.is_empty() && self.config_hash != config_hash;
-        let other_key = !self.key.is_empty() && !key.is_empty() && self.key != key;
-        (other_hash || other_key) && self.position != Position::start()
+        (other_hash || self.has_other_key(key)) && !self.position.is_start()
     }
 
     /// As a person writes it. It is theirs whatever was there; a decision of a run is not carried out again.
@@ -278,29 +286,28 @@ impl Checkpoint {
     #[must_use]
     pub fn edit(&self, position: Position) -> Self {
         let deletes = Deletes::default();
-        Self {
-            position,
-            edited: true,
-            as_of: None,
-            deletes,
-            mart: None,
-            filled: false,
-            ..self.without_pass()
-        }
+        Self { position, edited: true, as_of: None, deletes, ..self.without_pass() }
     }
 
     /// The start, under whichever configuration comes next.
     #[must_use]
     pub fn reset(&self) -> Self {
-        Self { decided_by: self.decided_by, edited: true, ..Self::default() }
+        Self { decided_by: self.decided_by, key: self.key.clone(), edited: true, ..Self::default() }
+    }
+
+    /// The same for a target whose rows may be of whoever has put it there.
+    #[must_use]
+    pub fn load_anew(&self) -> Self {
+        let position = Position { anew: true, ..Position::start() };
+        Self { position, ..self.reset() }
     }
 
     /// What was there before, with the configuration it was made under.
     #[must_use]
     pub fn restore(&self, earlier: &Self) -> Self {
-        let deletes = Deletes::default();
         let (decided_by, earlier) = (self.decided_by, earlier.without_pass());
-        Self { decided_by, edited: true, deletes, mart: None, filled: false, ..earlier }
+        let (mart, filled) = (self.mart, self.filled);
+        Self { decided_by, edited: true, deletes: Deletes::default(), mart, filled, ..earlier }
     }
 
     /// A person has decided what it is worth under a configuration that they have just changed.
@@ -316,12 +323,14 @@ impl Checkpoint {
     fn decide(&self, decision: Decision, by: &Resumption) -> Self {
         let decided = match decision {
             Decision::Keep => self.without_pass(),
-            Decision::Reset => Self::default(),
+            Decision::Reset => Self { key: self.key.clone(), ..Self::default() },
         };
         Self { decided_by: Some(by.run), edited: true, ..decided.under(by) }
     }
 
     fn under(self, by: &Resumption) -> Self {
+        // Of the rows that are there under another key, a pass from the start deletes none.
+        let anew = self.position.anew || (self.position.is_start() && self.has_other_key(&by.key));
         // Those that nobody could tell this time are as they were.
         let columns = if by.columns.is_empty() { self.columns } else { by.columns.clone() };
         Self {
@@ -329,6 +338,7 @@ impl Checkpoint {
             key: by.key.clone(),
             code: by.code.clone(),
             columns,
+            position: Position { anew, ..self.position },
             ..self
         }
     }
@@ -428,9 +438,9 @@ mod tests {
     fn a_run_goes_on_only_under_the_configuration_of_its_checkpoint() {
         let goes_on = established().resume(&run(Mode::Incremental, None, "a", "id"));
         assert_eq!(goes_on.unwrap(), established());
-        for (hash, key) in [("b", "id"), ("a", "film_id")] {
+        for (hash, key, code) in [("b", "id", "config_changed"), ("a", "film_id", "key_changed")] {
             let asks = established().resume(&run(Mode::Incremental, None, hash, key)).unwrap_err();
-            assert_eq!(asks.code, "checkpoint.config_changed");
+            assert_eq!(asks.code, format!("checkpoint.{code}"));
             let anew = established().resume(&run(Mode::Full, None, hash, key)).unwrap();
             assert_eq!(
                 (anew.position, anew.config_hash.as_str(), anew.deletes),
@@ -479,16 +489,43 @@ mod tests {
     #[test]
     fn a_checkpoint_is_not_kept_for_rows_under_another_key() {
         let keep = |mode, key| run(mode, Some(Decision::Keep), "b", key);
-        let refused = established().require_key(&keep(Mode::Incremental, "film_id")).unwrap_err();
+        let refused = established().resume(&keep(Mode::Incremental, "film_id")).unwrap_err();
         assert!(
             refused.code == "checkpoint.key_changed" && refused.to_string().contains("(film_id)"),
             "{refused}"
         );
-        established().require_key(&keep(Mode::Incremental, "id")).unwrap();
-        established().require_key(&keep(Mode::Full, "film_id")).unwrap();
-        established().require_key(&run(Mode::Incremental, Some(Decision::Reset), "b", "film_id")).unwrap();
-        let kept = Checkpoint { decided_by: Some(RunId(Uuid::max())), ..established() };
-        kept.require_key(&keep(Mode::Incremental, "film_id")).unwrap();
+        let same = established().resume(&keep(Mode::Incremental, "id")).unwrap();
+        assert!(!same.position.is_start() && !same.position.anew);
+        established().resume(&keep(Mode::Full, "film_id")).unwrap();
+        established().reset().resume(&keep(Mode::Incremental, "film_id")).expect("there is nothing to keep");
+    }
+
+    #[test]
+    fn rows_under_another_key_are_loaded_anew_whoever_has_reset_the_checkpoint() {
+        let other = run(Mode::Incremental, Some(Decision::Reset), "b", "film_id");
+        let always = Resumption { decision: None, on_change: OnChange::Reset, ..other.clone() };
+        let asked = Resumption { decision: None, ..other.clone() };
+        let decided = established().decided(Decision::Reset, "b".to_owned());
+        for anew in [
+            established().resume(&other).unwrap(),
+            established().resume(&always).unwrap(),
+            established().reset().resume(&asked).unwrap(),
+            decided.resume(&asked).unwrap(),
+        ] {
+            assert_eq!(anew.position, Position { anew: true, ..Position::start() });
+            assert!(anew.position.is_start());
+        }
+        let same = run(Mode::Incremental, Some(Decision::Reset), "b", "id");
+        assert!(!established().resume(&same).unwrap().position.anew);
+    }
+
+    #[test]
+    fn whoever_edits_a_checkpoint_says_nothing_of_the_table_that_its_rows_are_in() {
+        let mart = Some(MartTable { database: 1, table: 2 });
+        let known = Checkpoint { mart, filled: true, ..established() };
+        for edited in [known.edit(halfway()), known.restore(&established())] {
+            assert_eq!((edited.mart, edited.filled), (mart, true));
+        }
     }
 
     #[test]

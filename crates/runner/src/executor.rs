@@ -369,9 +369,6 @@ impl Executor {
             columns: columns.to_vec(),
             continues_since: claim.resume.then_some(oldest),
         };
-        if let Ok(TargetName::Named { .. }) = claim.target.name.parse() {
-            sealed.checkpoint.require_key(&by)?;
-        }
         let checkpoint = sealed.checkpoint.resume(&by)?;
         let resumed = State { checkpoint, version: sealed.version };
         if had_load && resumed.checkpoint.load.is_none() {

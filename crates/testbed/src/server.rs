@@ -35,6 +35,7 @@ fn throwaway(standby_of: Option<Primary>) -> vitrina_cluster::Result<Cluster> {
     Cluster::start(&Options {
         settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         die_with_parent: true,
+        quick_logins: true,
         standby_of,
         ..Options::new(throwaway_folder().join(name))
     })

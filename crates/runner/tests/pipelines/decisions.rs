@@ -78,6 +78,81 @@ async fn what_a_pipeline_says_about_changes_is_done_without_asking(#[case] says:
     assert_eq!(stage.shouted().await, shouted.max(1));
 }
 
+/// Films that are found by their titles from now on, one of which has got another title meanwhile.
+async fn keyed_otherwise(capture: &str) -> (Stage, PipelineId) {
+    let stage = Stage::with_films(10).await;
+    if capture == "changelog" {
+        changelog::install(&stage, "content.film", &["id"]).await;
+    }
+    let id = stage
+        .pipeline(json!({"mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id", "capture": capture}))
+        .await;
+    stage.succeed(id).await;
+    stage
+        .db
+        .execute(
+            "alter table analytics.film drop constraint film_pkey, add primary key (title);
+             update etl.etl_targets set key = '{title}';
+             update content.film set title = 'Another', modified = now() where id = 4",
+        )
+        .await;
+    if capture == "changelog" {
+        changelog::install(&stage, "content.film", &["title"]).await;
+    }
+    (stage, id)
+}
+
+/// What is there would stay under its old key.
+#[rstest]
+#[tokio::test]
+async fn a_checkpoint_is_not_kept_for_a_mart_with_another_key(#[values(true, false)] by_the_run: bool) {
+    let (stage, id) = keyed_otherwise("cursor").await;
+    let run = match by_the_run {
+        true => stage.request_decision(id, Decision::Keep).await,
+        false => {
+            stage.db.execute("update etl.etl_pipelines set on_change = 'keep'").await;
+            stage.request(id).await
+        }
+    };
+    stage.runner().work_off().await.unwrap();
+    let run = stage.run_record(run).await;
+    assert_eq!(run.error_code.as_deref(), Some("checkpoint.key_changed"), "{:?}", run.error);
+    assert_eq!(stage.count("analytics.film").await, 10);
+    stage.db.execute("update etl.etl_pipelines set on_change = 'ask'").await;
+    stage.decide(id, Decision::Reset).await;
+    assert_eq!(stage.differences().await, 0, "the remedy that the error names");
+}
+
+#[rstest]
+#[tokio::test]
+async fn rows_under_the_old_key_of_a_mart_are_gone_after_a_reset(
+    #[values("cursor", "changelog")] capture: &str,
+    #[values("by the run", "by the pipeline", "by a person", "with the change")] reset: &str,
+) {
+    let (stage, id) = keyed_otherwise(capture).await;
+    let stored = stage.store.state(id).await.unwrap();
+    match reset {
+        "by the run" => drop(stage.decide(id, Decision::Reset).await),
+        "by the pipeline" => {
+            stage.db.execute("update etl.etl_pipelines set on_change = 'reset'").await;
+            stage.succeed(id).await;
+        }
+        "by a person" => {
+            let change = StateChange::Reset;
+            stage.store.change_state(id, stored.version, change, &stored.checkpoint.reset()).await.unwrap();
+            stage.succeed(id).await;
+        }
+        _ => {
+            let change = Change::Decide { pipeline: id, decision: Decision::Reset, version: None };
+            let somebody = Actor { name: "somebody".to_owned(), request_id: String::new() };
+            stage.store.configure(&[change], &somebody).await.unwrap();
+            stage.succeed(id).await;
+        }
+    }
+    assert_eq!(stage.differences().await, 0);
+    assert_eq!(stage.succeed(id).await.rows_written, 0);
+}
+
 /// As `vitrina mart --apply` adds it, or somebody before.
 #[rstest]
 #[case::by_cursor(json!({"incremental_key": "modified", "incremental_id_key": "id"}))]
@@ -179,9 +254,9 @@ async fn a_mart_whose_key_was_changed_by_hand_is_noticed_by_the_runner() {
     stage.succeed(id).await;
     stage.db.execute("alter table analytics.film drop constraint film_pkey; alter table analytics.film add primary key (title)").await;
     let (code, message) = stage.fail(id).await;
-    assert_eq!(code, "checkpoint.config_changed");
-    assert!(["keep", "reset", "full"].iter().all(|choice| message.contains(choice)), "{message}");
-    stage.decide(id, Decision::Keep).await;
+    assert_eq!(code, "checkpoint.key_changed");
+    assert!(["(id)", "(title)", "reset", "full"].iter().all(|part| message.contains(part)), "{message}");
+    stage.decide(id, Decision::Reset).await;
     stage.succeed(id).await;
 }
 

@@ -4,6 +4,7 @@ use rstest::rstest;
 use serde_json::json;
 use vitrina_connectors::Connection;
 use vitrina_core::{PipelineId, RunStatus, Status};
+use vitrina_store::StateChange;
 
 use crate::changelog::install;
 use crate::stage::{FILTERED, QUERY, Stage};
@@ -41,9 +42,13 @@ async fn a_mart_that_somebody_has_made_anew_is_loaded_anew(
     assert_eq!(stage.succeed(id).await.rows_read, 0, "once is enough");
 }
 
+#[rstest]
 #[tokio::test]
-async fn a_mart_that_has_taken_the_place_of_another_loses_rows_of_its_own_to_a_change_log() {
-    let (stage, id) = read("changelog", QUERY).await;
+async fn a_mart_that_has_taken_the_place_of_another_loses_what_the_source_does_not_have(
+    #[values("cursor", "changelog")] capture: &str,
+    #[values(QUERY, FILTERED)] query: &str,
+) {
+    let (stage, id) = read(capture, query).await;
     stage
         .db
         .execute(
@@ -53,6 +58,28 @@ async fn a_mart_that_has_taken_the_place_of_another_loses_rows_of_its_own_to_a_c
         )
         .await;
     stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+    assert_eq!(stage.succeed(id).await.rows_read, 0, "once is enough");
+}
+
+/// Whoever writes a position or takes one back says nothing of the mart.
+#[rstest]
+#[tokio::test]
+async fn a_mart_that_was_emptied_or_replaced_is_noticed_after_its_checkpoint_was_edited_too(
+    #[values("cursor", "changelog")] capture: &str,
+    #[values("truncate analytics.film", ANOTHER)] how: &str,
+    #[values(StateChange::Edit, StateChange::Restore)] change: StateChange,
+) {
+    let (stage, id) = read(capture, QUERY).await;
+    let stored = stage.store.state(id).await.unwrap();
+    let edited = match change {
+        StateChange::Restore => stored.checkpoint.restore(&stored.checkpoint),
+        _ => stored.checkpoint.edit(stored.checkpoint.position.clone()),
+    };
+    stage.store.change_state(id, stored.version, change, &edited).await.unwrap();
+    stage.succeed(id).await;
+    stage.db.execute(how).await;
+    assert_eq!(stage.succeed(id).await.rows_written, 60);
     assert_eq!(stage.differences().await, 0);
 }
 

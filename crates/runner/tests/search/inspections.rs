@@ -30,7 +30,7 @@ async fn asked(shelf: &Shelf, kind: &'static str, id: PipelineId) -> Value {
     loop {
         match store.request_of(asked).await.unwrap().unwrap() {
             found if found.is_open() => drop(wakeups.next().await),
-            found => return found.answer.unwrap(),
+            found => return found.answer.unwrap_or_else(|| panic!("{:?} {:?}", found.status, found.error)),
         }
     }
 }

@@ -15,7 +15,7 @@ impl Stage {
         done: Value,
         pass: Option<Value>,
     ) -> i64 {
-        let position = Position { done, pass, seen: None };
+        let position = Position { done, pass, ..Position::default() };
         let checkpoint = Checkpoint { position, config_hash: "c0ffee".into(), ..Checkpoint::default() };
         let (lease, outcome) = (&claim.lease, &Outcome::default());
         let entry = Entry { lease, from_version, checkpoint: &checkpoint, outcome };

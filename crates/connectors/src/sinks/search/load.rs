@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Entry, Error, Load, LoadPath, Outcome, Position, Result, RowChange, Scope,
+    Batch, Checkpoint, Commit, Entry, Error, Load, LoadPath, Outcome, Result, RowChange, Scope,
 };
 
 use super::announce::{digest, held};
@@ -62,7 +62,7 @@ impl SearchSink {
     /// A pass that reads everything there is, though by its cursor: what is in the index by now was not written by this
     /// pipeline, and must not stay in it. It is a load like any other.
     pub(super) fn is_first_pass(&self, batch: &Batch, commit: &Commit) -> bool {
-        let first = commit.from.load.is_some() || commit.from.position == Position::start();
+        let first = commit.from.load.is_some() || commit.from.position.is_start();
         first && batch.to.is_some() && !self.target.document.partial
     }
 

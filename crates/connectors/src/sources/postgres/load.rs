@@ -271,5 +271,5 @@ fn halfway(from: &Position, pass: Pass) -> Result<Position> {
 
 fn ended(from: &Position, pass: Pass) -> Position {
     let done = pass.opening.unwrap_or_else(|| from.done.clone());
-    Position { done, pass: None, seen: from.seen }
+    Position { done, seen: from.seen, ..Position::start() }
 }

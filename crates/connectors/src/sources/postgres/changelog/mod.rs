@@ -273,7 +273,7 @@ impl Changelog {
         }
         self.finished = true;
         self.log.require_unpruned(reader, done).await?;
-        Ok(Position { done: json!(pass.upto), pass: None, seen: from.seen })
+        Ok(Position { done: json!(pass.upto), seen: from.seen, ..Position::start() })
     }
 
     /// Whatever is open is given up; the next read goes on behind its position.

@@ -164,7 +164,7 @@ impl Cursor {
             Opened::Load(reason, opened) => {
                 tracing::warn!(
                     reason,
-                    "the target may hold rows that the source has lost: a full load is made"
+                    "the target may hold rows that the source does not have: a full load is made"
                 );
                 return self.reload(reader, from, Some(json!(opened))).await;
             }
@@ -236,6 +236,9 @@ impl Cursor {
         self.looked = true;
         let before = Done::of(from);
         let Some(opened) = self.opening(reader).await? else { return Ok(Opened::Nothing) };
+        if from.anew {
+            return Ok(Opened::Load("its table or the key of its rows is another than before", opened));
+        }
         if before.as_ref().is_some_and(|before| self.is_of_other_columns(before.reached.bound.as_ref())) {
             return Ok(Opened::Load(OTHER_COLUMNS, opened));
         }
@@ -487,7 +490,7 @@ impl Cursor {
             watched: watched.collect(),
             server: pass.server,
         };
-        Position { done: json!(done), pass: None, seen: from.seen }
+        Position { done: json!(done), seen: from.seen, ..Position::start() }
     }
 }
 
