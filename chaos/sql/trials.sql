@@ -23,3 +23,7 @@ insert into content.typed select n, n from generate_series(1, 400) n;
 
 create table analytics.second (like analytics.film including all);
 create table analytics.archive (id int primary key, title text not null, modified timestamptz not null);
+
+create table content.swap (id int primary key, title text not null, modified timestamptz not null);
+create table analytics.swap (like content.swap including all);
+insert into content.swap select n, 'Title ' || n, timestamptz '2026-01-01' + n * interval '1 minute' from generate_series(1, 400) n;

@@ -74,6 +74,9 @@ pub const ALL: &[Bug] = &[
     bug!("delete-steps", "the delete limit counts anew with every attempt", |weather| {
         weather.only(&[Trial::Stock]);
     }),
+    bug!("emptied-mart", "a mart that somebody has emptied is believed to hold what it held", |weather| {
+        weather.only(&[Trial::Swap]);
+    }),
     bug!("null-is-zero", "a comparison takes NULL for zero", |weather| weather.only(&[Trial::Vault])),
 ];
 

@@ -7,6 +7,7 @@ mod second;
 mod stack;
 mod stage;
 mod stock;
+mod swap;
 mod typed;
 mod vault;
 
@@ -32,6 +33,8 @@ pub enum Trial {
     Stack,
     /// Most rows of a source are deleted.
     Stock,
+    /// A mart is emptied, or another table takes its place.
+    Swap,
     /// A column gets another type in the middle of a load.
     Typed,
     /// Differences are planted in a mart, which a comparison must find and a repair must mend.
@@ -39,8 +42,16 @@ pub enum Trial {
 }
 
 impl Trial {
-    pub const ALL: [Self; 7] =
-        [Self::Archive, Self::Price, Self::Second, Self::Stack, Self::Stock, Self::Typed, Self::Vault];
+    pub const ALL: [Self; 8] = [
+        Self::Archive,
+        Self::Price,
+        Self::Second,
+        Self::Stack,
+        Self::Stock,
+        Self::Swap,
+        Self::Typed,
+        Self::Vault,
+    ];
 
     /// Of its pipeline, its source and its mart.
     pub fn name(self) -> &'static str {
@@ -50,6 +61,7 @@ impl Trial {
             Self::Second => "second",
             Self::Stack => "stack",
             Self::Stock => "stock",
+            Self::Swap => "swap",
             Self::Typed => "typed",
             Self::Vault => "vault",
         }
@@ -71,6 +83,11 @@ impl Trial {
                 "select id, title from content.stock",
                 json!({"mode": "incremental", "capture": "changelog", "batch_size": 50, "delete_limit": stock::LIMIT}),
             ),
+            Self::Swap => (
+                "select id, title, modified from content.swap",
+                json!({"mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id",
+                       "late_window_seconds": 1, "batch_size": 50, "delete_limit": 1.0}),
+            ),
             Self::Typed => ("select id, n from content.typed", full),
             Self::Vault => ("select id, amount, weight, seen_at, title from content.vault", full),
         };
@@ -84,6 +101,7 @@ impl Trial {
             Self::Second => second::play(storm).await,
             Self::Stack => stack::play(storm, dice).await,
             Self::Stock => stock::play(storm).await,
+            Self::Swap => swap::play(storm, dice).await,
             Self::Typed => typed::play(storm).await,
             Self::Vault => vault::play(storm, dice).await,
         }

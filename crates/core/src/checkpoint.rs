@@ -22,7 +22,7 @@ pub struct Position {
     /// The latest moment of the source that rows have come from, also of a pass that was given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<u64>,
-    /// The target may hold rows that the source does not have: only a load from the start finds those.
+    /// The target may hold rows that the source does not have: only a load finds those. It stays so until one has come to its end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
 }
@@ -207,8 +207,8 @@ impl Checkpoint {
         match (asked, by.mode) {
             (Ok(()), _) => Ok(self.without_load_of_another_run(by).under(by)),
             (Err(_), Mode::Full) => {
-                let (decided_by, deletes) = (self.decided_by, self.deletes);
-                Ok(Self { decided_by, deletes, ..Self::default() }.under(by))
+                let (decided_by, deletes) = (self.decided_by, self.deletes.clone());
+                Ok(Self { decided_by, deletes, ..self.start() }.under(by))
             }
             (Err(asked), Mode::Incremental) => match by.on_change.decision() {
                 Some(decision) => Ok(self.decide(decision, by)),
@@ -285,21 +285,27 @@ impl Checkpoint {
     /// Nobody can vouch for what the target holds until the next pass has ended.
     #[must_use]
     pub fn edit(&self, position: Position) -> Self {
-        let deletes = Deletes::default();
-        Self { position, edited: true, as_of: None, deletes, ..self.without_pass() }
+        let position = Position { anew: self.position.anew, ..position };
+        Self { position, edited: true, as_of: None, deletes: Deletes::default(), ..self.without_pass() }
     }
 
     /// The start, under whichever configuration comes next.
     #[must_use]
     pub fn reset(&self) -> Self {
-        Self { decided_by: self.decided_by, key: self.key.clone(), edited: true, ..Self::default() }
+        Self { decided_by: self.decided_by, edited: true, ..self.start() }
     }
 
-    /// The same for a target whose rows may be of whoever has put it there.
+    /// The same for a table that holds what somebody else has left there.
     #[must_use]
-    pub fn load_anew(&self) -> Self {
+    pub fn load_anew(&self, mart: Option<MartTable>) -> Self {
         let position = Position { anew: true, ..Position::start() };
-        Self { position, ..self.reset() }
+        Self { position, mart, ..self.reset() }
+    }
+
+    /// Nothing has been read yet. What the target holds is as it was: rows under this key, in this table.
+    fn start(&self) -> Self {
+        let position = Position { anew: self.position.anew, ..Position::start() };
+        Self { position, key: self.key.clone(), mart: self.mart, ..Self::default() }
     }
 
     /// What was there before, with the configuration it was made under.
@@ -307,7 +313,8 @@ impl Checkpoint {
     pub fn restore(&self, earlier: &Self) -> Self {
         let (decided_by, earlier) = (self.decided_by, earlier.without_pass());
         let (mart, filled) = (self.mart, self.filled);
-        Self { decided_by, edited: true, deletes: Deletes::default(), mart, filled, ..earlier }
+        let position = Position { anew: self.position.anew, ..earlier.position.clone() };
+        Self { position, decided_by, edited: true, deletes: Deletes::default(), mart, filled, ..earlier }
     }
 
     /// A person has decided what it is worth under a configuration that they have just changed.
@@ -323,7 +330,7 @@ impl Checkpoint {
     fn decide(&self, decision: Decision, by: &Resumption) -> Self {
         let decided = match decision {
             Decision::Keep => self.without_pass(),
-            Decision::Reset => Self { key: self.key.clone(), ..Self::default() },
+            Decision::Reset => self.start(),
         };
         Self { decided_by: Some(by.run), edited: true, ..decided.under(by) }
     }
@@ -442,10 +449,8 @@ mod tests {
             let asks = established().resume(&run(Mode::Incremental, None, hash, key)).unwrap_err();
             assert_eq!(asks.code, format!("checkpoint.{code}"));
             let anew = established().resume(&run(Mode::Full, None, hash, key)).unwrap();
-            assert_eq!(
-                (anew.position, anew.config_hash.as_str(), anew.deletes),
-                (Position::start(), hash, deleted(3))
-            );
+            assert!(anew.position.is_start() && anew.position.anew == (key != "id"), "{:?}", anew.position);
+            assert_eq!((anew.config_hash.as_str(), anew.deletes), (hash, deleted(3)));
         }
     }
 
@@ -525,6 +530,28 @@ mod tests {
         let known = Checkpoint { mart, filled: true, ..established() };
         for edited in [known.edit(halfway()), known.restore(&established())] {
             assert_eq!((edited.mart, edited.filled), (mart, true));
+        }
+        assert_eq!(known.reset().mart, mart);
+    }
+
+    #[test]
+    fn a_target_that_has_to_be_loaded_anew_has_to_be_until_a_load_has_come_to_its_end() {
+        let reset = run(Mode::Incremental, Some(Decision::Reset), "a", "id");
+        let full = run(Mode::Full, None, "b", "id");
+        let anew = established().load_anew(None);
+        let read = Checkpoint { config_hash: "a".into(), ..anew.restore(&established()) };
+        for left in [
+            anew.reset(),
+            anew.edit(halfway()),
+            anew.restore(&established()),
+            anew.decided(Decision::Reset, "a".into()),
+            anew.decided(Decision::Keep, "a".into()),
+            anew.clone().resume(&reset).unwrap(),
+            read.clone().resume(&reset).unwrap(),
+            read.resume(&full).unwrap(),
+        ] {
+            assert!(left.position.anew, "{left:?}");
+            assert!(left.without_pass().position.anew);
         }
     }
 

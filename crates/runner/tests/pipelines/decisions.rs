@@ -16,7 +16,7 @@ impl Stage {
         self.store.request_run(id, OnActive::Reject, &request).await.unwrap().run.unwrap()
     }
 
-    async fn decide(&self, id: PipelineId, decision: Decision) -> RunRecord {
+    pub(crate) async fn decide(&self, id: PipelineId, decision: Decision) -> RunRecord {
         let run = self.request_decision(id, decision).await;
         self.runner().work_off().await.unwrap();
         let run = self.run_record(run).await;
@@ -151,6 +151,19 @@ async fn rows_under_the_old_key_of_a_mart_are_gone_after_a_reset(
     }
     assert_eq!(stage.differences().await, 0);
     assert_eq!(stage.succeed(id).await.rows_written, 0);
+}
+
+#[tokio::test]
+async fn rows_under_the_old_key_are_gone_after_a_second_reset_where_the_first_one_has_failed() {
+    let (stage, id) = keyed_otherwise("cursor").await;
+    stage.db.execute("update etl.etl_pipelines set delete_limit = 0").await;
+    let failed = stage.request_decision(id, Decision::Reset).await;
+    stage.runner().work_off().await.unwrap();
+    let failed = stage.run_record(failed).await;
+    assert_eq!(failed.error_code.as_deref(), Some("sink.delete_limit"), "{:?}", failed.error);
+    stage.db.execute("update etl.etl_pipelines set delete_limit = 0.2").await;
+    stage.decide(id, Decision::Reset).await;
+    assert_eq!(stage.differences().await, 0);
 }
 
 /// As `vitrina mart --apply` adds it, or somebody before.

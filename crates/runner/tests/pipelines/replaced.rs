@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::json;
 use vitrina_connectors::Connection;
-use vitrina_core::{PipelineId, RunStatus, Status};
+use vitrina_core::{Checkpoint, Decision, PipelineId, RunStatus, Status};
 use vitrina_store::StateChange;
 
 use crate::changelog::install;
@@ -29,6 +29,10 @@ async fn read(capture: &str, query: &str) -> (Stage, PipelineId) {
 const ANOTHER: &str = "drop table analytics.film;
     create table analytics.film (id int primary key, title text, rating numeric(3,1), modified timestamptz, updated_at timestamptz)";
 
+const WITH_OTHER_ROWS: &str = "create table analytics.film_old (like analytics.film including all);
+    insert into analytics.film_old (id, title) values (3, 'Old'), (900, 'Gone');
+    alter table analytics.film rename to film_of_yesterday; alter table analytics.film_old rename to film";
+
 #[rstest]
 #[tokio::test]
 async fn a_mart_that_somebody_has_made_anew_is_loaded_anew(
@@ -49,14 +53,7 @@ async fn a_mart_that_has_taken_the_place_of_another_loses_what_the_source_does_n
     #[values(QUERY, FILTERED)] query: &str,
 ) {
     let (stage, id) = read(capture, query).await;
-    stage
-        .db
-        .execute(
-            "create table analytics.film_old (like analytics.film including all);
-             insert into analytics.film_old (id, title) values (3, 'Old'), (900, 'Gone');
-             alter table analytics.film rename to film_of_yesterday; alter table analytics.film_old rename to film",
-        )
-        .await;
+    stage.db.execute(WITH_OTHER_ROWS).await;
     stage.succeed(id).await;
     assert_eq!(stage.differences().await, 0);
     assert_eq!(stage.succeed(id).await.rows_read, 0, "once is enough");
@@ -67,19 +64,68 @@ async fn a_mart_that_has_taken_the_place_of_another_loses_what_the_source_does_n
 #[tokio::test]
 async fn a_mart_that_was_emptied_or_replaced_is_noticed_after_its_checkpoint_was_edited_too(
     #[values("cursor", "changelog")] capture: &str,
-    #[values("truncate analytics.film", ANOTHER)] how: &str,
-    #[values(StateChange::Edit, StateChange::Restore)] change: StateChange,
+    #[values("truncate analytics.film", ANOTHER, WITH_OTHER_ROWS)] how: &str,
+    #[values(StateChange::Edit, StateChange::Restore, StateChange::Reset)] change: StateChange,
+    #[values(true, false)] edited_first: bool,
 ) {
     let (stage, id) = read(capture, QUERY).await;
+    let earlier = stage.store.state(id).await.unwrap().checkpoint;
+    if edited_first {
+        edit(&stage, id, change, &earlier).await;
+    }
+    stage.db.execute(how).await;
+    if !edited_first {
+        edit(&stage, id, change, &earlier).await;
+    }
+    assert_eq!(stage.succeed(id).await.rows_written, 60);
+    assert_eq!(stage.differences().await, 0);
+}
+
+async fn edit(stage: &Stage, id: PipelineId, change: StateChange, earlier: &Checkpoint) {
     let stored = stage.store.state(id).await.unwrap();
     let edited = match change {
-        StateChange::Restore => stored.checkpoint.restore(&stored.checkpoint),
-        _ => stored.checkpoint.edit(stored.checkpoint.position.clone()),
+        StateChange::Restore => stored.checkpoint.restore(earlier),
+        StateChange::Reset => stored.checkpoint.reset(),
+        StateChange::Edit => stored.checkpoint.edit(earlier.position.clone()),
     };
     stage.store.change_state(id, stored.version, change, &edited).await.unwrap();
+}
+
+/// The runs before it know that it has to be made, and nobody else does.
+#[rstest]
+#[tokio::test]
+async fn a_load_that_has_failed_is_still_to_be_made_whatever_becomes_of_the_checkpoint(
+    #[values("cursor", "changelog")] capture: &str,
+    #[values(None, Some(StateChange::Edit), Some(StateChange::Restore), Some(StateChange::Reset))]
+    change: Option<StateChange>,
+    #[values(None, Some(Decision::Reset), Some(Decision::Keep))] decision: Option<Decision>,
+) {
+    let (stage, id) = read(capture, QUERY).await;
+    let earlier = stage.store.state(id).await.unwrap().checkpoint;
+    stage.db.execute(WITH_OTHER_ROWS).await;
+    stage.db.execute("update etl.etl_pipelines set delete_limit = 0").await;
+    assert_eq!(stage.fail(id).await.0, "sink.delete_limit");
+    if let Some(change) = change {
+        edit(&stage, id, change, &earlier).await;
+    }
+    stage.db.execute("update etl.etl_pipelines set delete_limit = 1").await;
+    match decision {
+        Some(decision) => drop(stage.decide(id, decision).await),
+        None => drop(stage.succeed(id).await),
+    }
+    assert_eq!(stage.differences().await, 0);
+    assert_eq!(stage.succeed(id).await.rows_read, 0, "once is enough");
+}
+
+/// Its rows would be taken for all there is.
+#[tokio::test]
+async fn a_source_without_rows_does_not_make_another_mart_its_own() {
+    let (stage, id) = read("cursor", QUERY).await;
+    stage.db.execute(WITH_OTHER_ROWS).await;
+    stage.db.execute("delete from content.film").await;
+    assert_eq!(stage.fail(id).await.0, "sink.source_empty");
+    stage.add_films(1, 3).await;
     stage.succeed(id).await;
-    stage.db.execute(how).await;
-    assert_eq!(stage.succeed(id).await.rows_written, 60);
     assert_eq!(stage.differences().await, 0);
 }
 

@@ -224,21 +224,22 @@ impl PostgresSink {
         let crashed = was_unlogged && self.loads.crashed(&self.session).await?;
         let is_another =
             self.mart.id.zip(checkpoint.mart).is_some_and(|(now, before)| now.is_another_than(before));
-        let is_another = is_another && !is_staged && !self.is_new;
-        let lacks_all = checkpoint.filled && !self.is_new && !is_staged && !self.has_own_rows().await?;
+        // What is to be merged yet is missed by nobody.
+        let is_known = !self.is_new && !is_staged;
+        let is_another = is_known && is_another;
+        let lacks_all = is_known && checkpoint.filled && !self.has_own_rows().await?;
         let reason = match () {
+            () if is_another => Some("is another table than the one that was written to"),
             () if !holds_rows => None,
             () if crashed => Some("is or was unlogged, and a crash may have emptied it"),
             () if self.is_emptied || (self.is_new && !is_staged) => Some("was gone"),
             () if lacks_all => Some("was emptied by somebody else"),
-            () if is_another => Some("is another table than the one that was written to"),
             () => None,
         };
         let Some(reason) = reason else { return self.clear_emptied(state).await };
         tracing::warn!(target = %self.mart.name, "the mart {reason}: everything is read again");
         // Stored at once: from the next attempt on the mart is there.
-        let checkpoint = if is_another { checkpoint.load_anew() } else { checkpoint.reset() };
-        let state = State { checkpoint, version: state.version + 1 };
+        let state = State { checkpoint: checkpoint.load_anew(self.mart.id), version: state.version + 1 };
         self.fence.ledger().adopt(lease, &state).await?;
         let state = self.fence.believe(&self.session, lease, state).await?;
         self.clear_emptied(state).await

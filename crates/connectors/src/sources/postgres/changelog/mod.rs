@@ -191,6 +191,7 @@ impl Changelog {
         };
         let pass = match pass {
             Ok(_) if reader.has_gone_back(from) => Err("the source has gone back in time".into()),
+            Ok(_) if from.anew => Err("the target may hold rows that the source does not have".into()),
             pass => pass,
         };
         match (pass, done) {

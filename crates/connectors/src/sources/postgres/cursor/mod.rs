@@ -77,7 +77,7 @@ const OTHER_COLUMNS: &str = "the checkpoint was made by a cursor of another numb
 enum Opened {
     Pass(Pass),
     /// The source may lack what it has shown: a load, from this opening on.
-    Load(&'static str, Done),
+    Load(&'static str, Option<Done>),
     /// There is nothing to read.
     Nothing,
 }
@@ -166,7 +166,7 @@ impl Cursor {
                     reason,
                     "the target may hold rows that the source does not have: a full load is made"
                 );
-                return self.reload(reader, from, Some(json!(opened))).await;
+                return self.reload(reader, from, opened.map(|opened| json!(opened))).await;
             }
         };
         let before = Done::of(from);
@@ -230,27 +230,28 @@ impl Cursor {
 
     /// The pass that is open, or a new one.
     async fn open(&mut self, reader: &Reader, from: &Position) -> Result<Opened> {
+        if from.anew {
+            let reason = "its table or the key of its rows is another than before";
+            return Ok(Opened::Load(reason, self.opening(reader).await?));
+        }
         if let Some(pass) = Pass::of(from) {
             return self.go_on(reader, pass, from.seen).await;
         }
         self.looked = true;
         let before = Done::of(from);
         let Some(opened) = self.opening(reader).await? else { return Ok(Opened::Nothing) };
-        if from.anew {
-            return Ok(Opened::Load("its table or the key of its rows is another than before", opened));
-        }
         if before.as_ref().is_some_and(|before| self.is_of_other_columns(before.reached.bound.as_ref())) {
-            return Ok(Opened::Load(OTHER_COLUMNS, opened));
+            return Ok(Opened::Load(OTHER_COLUMNS, Some(opened)));
         }
         let servers = opened.server.as_ref().zip(before.as_ref().and_then(|before| before.server.as_ref()));
         if let Some(reason) = servers.and_then(|(now, then)| now.mistrust(then, from.seen)) {
-            return Ok(Opened::Load(reason, opened));
+            return Ok(Opened::Load(reason, Some(opened)));
         }
         let restarted = servers.is_some_and(|(now, then)| now.is_another_start(then));
         if restarted && self.lacks_rows(reader, before.as_ref()).await? {
             return Ok(Opened::Load(
                 "the source was started anew, and lacks a row that it has shown",
-                opened,
+                Some(opened),
             ));
         }
         if servers.is_some_and(|(now, then)| now.is_still(then)) {
@@ -292,14 +293,14 @@ impl Cursor {
         let looked = std::mem::replace(&mut self.looked, true);
         if self.is_of_other_columns(pass.way.bound.as_ref()) {
             let opened = self.opening(reader).await?;
-            return Ok(opened.map_or(Opened::Nothing, |opened| Opened::Load(OTHER_COLUMNS, opened)));
+            return Ok(opened.map_or(Opened::Nothing, |opened| Opened::Load(OTHER_COLUMNS, Some(opened))));
         }
         let Some(then) = pass.server.as_ref().filter(|_| !looked) else { return Ok(Opened::Pass(pass)) };
         let Some(reason) = opening::server(reader).await?.mistrust(then, seen) else {
             return Ok(Opened::Pass(pass));
         };
         let opened = self.opening(reader).await?;
-        Ok(opened.map_or(Opened::Nothing, |opened| Opened::Load(reason, opened)))
+        Ok(opened.map_or(Opened::Nothing, |opened| Opened::Load(reason, Some(opened))))
     }
 
     /// Where the next pass will go on from, if it begins now; `None` when there are no rows.
