@@ -117,6 +117,26 @@ async fn a_load_that_has_failed_is_still_to_be_made_whatever_becomes_of_the_chec
     assert_eq!(stage.succeed(id).await.rows_read, 0, "once is enough");
 }
 
+/// A backfill finds the mart empty and fills a row of it.
+#[rstest]
+#[tokio::test]
+async fn a_load_that_a_backfill_has_found_necessary_is_made_by_the_next_run(
+    #[values("cursor", "changelog")] capture: &str,
+    #[values("truncate analytics.film", WITH_OTHER_ROWS)] how: &str,
+    #[values(StateChange::Edit, StateChange::Restore, StateChange::Reset)] change: StateChange,
+) {
+    let (stage, id) = read(capture, QUERY).await;
+    let earlier = stage.store.state(id).await.unwrap().checkpoint;
+    stage.db.execute(how).await;
+    let run = stage.request_keys(id, json!([["7"]])).await;
+    stage.runner().work_off().await.unwrap();
+    let run = stage.run_record(run).await;
+    assert_eq!(run.status, RunStatus::Success, "{:?}", run.error);
+    edit(&stage, id, change, &earlier).await;
+    stage.succeed(id).await;
+    assert_eq!(stage.differences().await, 0);
+}
+
 /// Its rows would be taken for all there is.
 #[tokio::test]
 async fn a_source_without_rows_does_not_make_another_mart_its_own() {
