@@ -130,6 +130,10 @@ fn configuration(options: &Options, port: u16) -> String {
     let mut text = format!(
         "include 'data/postgresql.conf'\nlisten_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = ''\n"
     );
+    if options.quick_logins {
+        // initdb sets it to md5 for all roles to come.
+        text.push_str("password_encryption = 'scram-sha-256'\n");
+    }
     for (name, value) in &options.settings {
         let value = value.replace('\\', r"\\").replace('\'', "''");
         text.push_str(&format!("{name} = '{value}'\n"));

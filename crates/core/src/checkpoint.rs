@@ -184,14 +184,16 @@ pub struct MartTable {
     pub table: u32,
 }
 
-impl MartTable {
-    /// In a database that was restored elsewhere every table has another number: nothing is known of those.
-    pub fn is_another_than(self, before: Self) -> bool {
-        self.database == before.database && self.table != before.table
-    }
-}
-
 impl Checkpoint {
+    /// The rows that were written are in another table. In a database that was restored elsewhere every table has another number:
+    /// that counts only where everything is read again anyway.
+    pub fn is_in_another_table(&self, now: MartTable) -> bool {
+        self.mart.is_some_and(|before| match self.position.is_start() {
+            true => now != before,
+            false => now.database == before.database && now.table != before.table,
+        })
+    }
+
     /// Where a run goes on. A position of another query or key says nothing about these rows: a run that
     /// builds on it asks first, one that reads everything anyway begins anew.
     pub fn resume(self, by: &Resumption) -> Result<Self> {
@@ -303,7 +305,8 @@ impl Checkpoint {
     }
 
     /// Nothing has been read yet. What the target holds is as it was: rows under this key, in this table.
-    fn start(&self) -> Self {
+    #[must_use]
+    pub fn start(&self) -> Self {
         let position = Position { anew: self.position.anew, ..Position::start() };
         Self { position, key: self.key.clone(), mart: self.mart, ..Self::default() }
     }
@@ -526,12 +529,18 @@ mod tests {
 
     #[test]
     fn whoever_edits_a_checkpoint_says_nothing_of_the_table_that_its_rows_are_in() {
-        let mart = Some(MartTable { database: 1, table: 2 });
+        let table = MartTable { database: 1, table: 2 };
+        let mart = Some(table);
         let known = Checkpoint { mart, filled: true, ..established() };
         for edited in [known.edit(halfway()), known.restore(&established())] {
             assert_eq!((edited.mart, edited.filled), (mart, true));
         }
-        assert_eq!(known.reset().mart, mart);
+        let in_another = |checkpoint: &Checkpoint, database| {
+            checkpoint.is_in_another_table(MartTable { database, table: 3 })
+        };
+        assert!(in_another(&known, 1) && !in_another(&known, 2), "it may have been restored there");
+        assert!(in_another(&known.reset(), 2));
+        assert!(!known.is_in_another_table(table) && !Checkpoint::default().is_in_another_table(table));
     }
 
     #[test]

@@ -112,6 +112,22 @@ async fn a_mart_that_was_restored_from_a_backup_is_filled_from_where_it_stands()
 }
 
 #[tokio::test]
+async fn a_reset_leaves_no_row_of_others_in_a_mart_in_another_database_than_before() {
+    let before = Remote::with_films(20).await;
+    let id = before.stage.incremental(10).await;
+    before.succeed(id).await;
+    let remote = Remote { stage: before.stage, marts: Database::fresh().await };
+    remote.marts.execute(MART).await;
+    remote.marts.execute("insert into analytics.film (id, title) values (3, 'Old'), (900, 'Gone')").await;
+    remote.stage.db.execute("update etl.etl_pipelines set delete_limit = 1").await;
+    let run = remote.stage.request_decision(id, Decision::Reset).await;
+    remote.stage.work_off(remote.settings()).await;
+    let run = remote.stage.run_record(run).await;
+    assert_eq!((run.status, run.rows_deleted), (RunStatus::Success, 1), "{:?}", run.error);
+    assert_eq!(remote.films().await, 20);
+}
+
+#[tokio::test]
 async fn a_zombie_is_fenced_by_the_token_beside_the_mart() {
     let remote = Remote::with_films(20).await;
     let id = remote.stage.full(10).await;

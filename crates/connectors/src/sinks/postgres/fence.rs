@@ -197,7 +197,7 @@ impl Fence {
         state: &State,
         owners: &[Owner],
     ) -> Result<Option<(State, Outcome)>> {
-        let fresh = if state.version == 0 { state.checkpoint.clone() } else { Checkpoint::default() };
+        let fresh = if state.version == 0 { state.checkpoint.clone() } else { state.checkpoint.start() };
         let sql = format!(
             "insert into vitrina.checkpoints as c (installation, pipeline, token, version, checkpoint, owner)
              values ({}, {}, {}, {}, {}, {})

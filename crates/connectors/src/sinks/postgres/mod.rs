@@ -222,8 +222,7 @@ impl PostgresSink {
         let holds_rows = !checkpoint.position.done.is_null() || checkpoint.position.pass.is_some();
         let was_unlogged = self.mart.is_unlogged || checkpoint.unlogged;
         let crashed = was_unlogged && self.loads.crashed(&self.session).await?;
-        let is_another =
-            self.mart.id.zip(checkpoint.mart).is_some_and(|(now, before)| now.is_another_than(before));
+        let is_another = self.mart.id.is_some_and(|now| checkpoint.is_in_another_table(now));
         // What is to be merged yet is missed by nobody.
         let is_known = !self.is_new && !is_staged;
         let is_another = is_known && is_another;
