@@ -25,8 +25,8 @@ pub struct Options {
     pub die_with_parent: bool,
     /// A new directory becomes a standby of this server.
     pub standby_of: Option<Primary>,
-    /// The superuser of a new directory logs in by md5, which costs a client a thousandth of scram-sha-256: for tests, which log in
-    /// thousands of times. Other roles are as ever.
+    /// The superuser of a new directory logs in by md5, which is two rounds of a hash and not the thousands of scram-sha-256: for tests, which
+    /// log in thousands of times. Other roles are as ever.
     pub quick_logins: bool,
 }
 

@@ -231,7 +231,7 @@ impl Cursor {
     /// The pass that is open, or a new one.
     async fn open(&mut self, reader: &Reader, from: &Position) -> Result<Opened> {
         if from.anew {
-            let reason = "its table or the key of its rows is another than before";
+            let reason = "it was emptied or replaced, or its key has changed";
             return Ok(Opened::Load(reason, self.opening(reader).await?));
         }
         if let Some(pass) = Pass::of(from) {
