@@ -8,15 +8,15 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sqlx::Row;
 use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 use vitrina_core::{
     Backfill, Code, Decision, Event, Issued, Lease, LeaseToken, Mode, Owner, Pipeline, PipelineId, RunId,
     Status, Target,
 };
 
-use crate::steps::{Ending, close_attempt, hold};
+use crate::steps::{Ending, close_attempt};
 use crate::terms::{LONE_STALLS, SUSPECT, Suspects, Terms};
 use crate::waiting::{has_all, may_continue};
 use crate::{Error, Result, StepDone, Store, Trigger};
@@ -146,18 +146,8 @@ impl Store {
 
     /// A heartbeat. An error other than `LeaseLost` says nothing about the lease.
     pub async fn renew(&self, lease: &Lease) -> Result<Pulse> {
-        let row = sqlx::query(
-            "update etl.etl_pipelines p set lease_until = clock_timestamp() + lease_length
-              where id = $1 and owner = $2 and lease_token = $3 and status in ('RUNNING', 'PAUSE_REQUESTED')
-             returning status = 'PAUSE_REQUESTED' or (select cancel_requested from etl.etl_runs r where r.id = p.run_id) as interrupted",
-        )
-        .bind(lease.pipeline.0)
-        .bind(lease.owner.0)
-        .bind(lease.token.0)
-        .fetch_optional(&self.pool)
-        .await?
-        .ok_or(Error::LeaseLost)?;
-        Ok(Pulse { interrupted: row.try_get("interrupted")? })
+        let mut connection = self.pool.acquire().await?;
+        renew(&mut connection, lease).await
     }
 
     /// The data has ended: the run is closed, and whatever waited for it begins.
@@ -208,7 +198,8 @@ impl Store {
         error: &str,
     ) -> Result<()> {
         let mut tx = self.pool.begin().await?;
-        hold(&mut tx, lease).await?;
+        // Not only held: a claim that sees an expired lease and none of the attempts below would open one beside them.
+        renew(&mut tx, lease).await?;
         let ending = Ending { code: Some(code), error: Some(error), ..Ending::default() };
         close_attempt(&mut tx, run, &ending).await?;
         sqlx::query(
@@ -238,6 +229,21 @@ impl Store {
                        or exists (select from etl.etl_runs where pipeline_id = $1 and status = 'SUCCESS')";
         Ok(sqlx::query_scalar(sql).bind(pipeline.0).fetch_one(&self.pool).await?)
     }
+}
+
+async fn renew(connection: &mut PgConnection, lease: &Lease) -> Result<Pulse> {
+    let row = sqlx::query(
+        "update etl.etl_pipelines p set lease_until = clock_timestamp() + lease_length
+          where id = $1 and owner = $2 and lease_token = $3 and status in ('RUNNING', 'PAUSE_REQUESTED')
+         returning status = 'PAUSE_REQUESTED' or (select cancel_requested from etl.etl_runs r where r.id = p.run_id) as interrupted",
+    )
+    .bind(lease.pipeline.0)
+    .bind(lease.owner.0)
+    .bind(lease.token.0)
+    .fetch_optional(connection)
+    .await?
+    .ok_or(Error::LeaseLost)?;
+    Ok(Pulse { interrupted: row.try_get("interrupted")? })
 }
 
 fn read_claim(row: &PgRow, lease: Lease, lease_length: Duration) -> Result<Claim> {
@@ -282,7 +288,9 @@ fn unreadable(column: &str) -> Error {
 /// `for no key update skip locked` in a MATERIALIZED CTE: a plain sub-select may be evaluated more
 /// than once under stale statistics and claim several rows. `enabled` guards new work only: a
 /// disabled pipeline whose runner died must still reach PAUSED. The second half of the `or`
-/// survives a clock that jumps back. Counting `e` makes the old attempt end before the new one opens:
+/// survives a clock that jumps back. A row that changed under the statement is looked at as it is now, all other tables as they
+/// were: a run that was opened meanwhile is not there yet, and `exists` leaves its pipeline to the next claim. It would become
+/// RUNNING, and nobody would know of it. Counting `e` makes the old attempt end before the new one opens:
 /// the order of CTEs that write is otherwise undefined. What a runner can take is said in `waiting`, which also tells who
 /// waits for one that can. The token never goes back, even in a restored meta-store, and is above all that a run was stopped
 /// by at its target.
@@ -297,6 +305,7 @@ const CHOSEN: &str = "c as materialized (
        and case p.status when 'RUN_REQUESTED' then p.enabled and coalesce(p.retry_at, '-infinity') <= clock_timestamp()
            else p.lease_until < clock_timestamp() or p.lease_until > clock_timestamp() + 2 * p.lease_length end
        and ($9 or p.status = 'RUN_REQUESTED') and p.id <> all($10)
+       and exists (select from etl.etl_runs r where r.id = p.run_id)
        and ($7 or $6 = (p.stalls + (p.status <> 'RUN_REQUESTED')::int >= $8)
             or (not $6 and (p.status = 'PAUSE_REQUESTED'
                             or (select r.cancel_requested from etl.etl_runs r where r.id = p.run_id))))";

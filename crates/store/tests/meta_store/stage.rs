@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 use vitrina_core::{
     Counts, Effect, Event, Lease, Lifecycle, OnActive, Outcome, Pipeline, PipelineId, Refusal, Reject, RunId,
@@ -154,6 +155,30 @@ impl Stage {
         let mut retention = self.store.retention(keep);
         while retention.step().await.unwrap() == RetentionStep::Deleted {}
         (retention.runs, retention.reconciles)
+    }
+
+    /// Its claims look for long at pipelines that it cannot take.
+    pub(crate) async fn slow_claimer(&self) -> RunnerAbilities {
+        for number in 0..200 {
+            let mut other = pipeline(&format!("other{number}"));
+            other.source_connection = "elsewhere".into();
+            self.request(self.store.create_pipeline(&other).await.unwrap().config.id).await;
+        }
+        let mut slow = runner("slow");
+        slow.connections.extend((0..100_000).map(|number| format!("c{number}")));
+        slow
+    }
+
+    /// A claim under way, which does not see what is committed from now on.
+    pub(crate) async fn claim_as(&self, runner: &RunnerAbilities) -> JoinSet<Option<Claim>> {
+        let (store, runner) = (self.store.clone(), runner.clone());
+        let mut claiming = JoinSet::new();
+        claiming.spawn(async move { store.claim(&runner, &Terms::idle(LEASE)).await.unwrap() });
+        let executing =
+            "select coalesce(bool_or(clock_timestamp() - query_start > interval '300 milliseconds'), false)
+            from pg_stat_activity where query like 'with c as materialized%' and state = 'active'";
+        while !self.db.value::<bool>(executing).await {}
+        claiming
     }
 
     /// As if the runner had been silent for longer than its lease.
