@@ -16,69 +16,136 @@ pub struct Bug {
     pub name: &'static str,
     pub about: &'static str,
     patch: &'static str,
+    /// How the rules begin that it breaks: whatever else goes wrong meanwhile does not show it.
+    shows_as: &'static [&'static str],
     /// The weather that brings it to light.
     tune: fn(&mut Weather),
 }
 
 macro_rules! bug {
-    ($name:literal, $about:literal, $tune:expr) => {
+    ($name:literal, $about:literal, $shows_as:expr, $tune:expr) => {
         Bug {
             name: $name,
             about: $about,
             patch: include_str!(concat!("../bugs/", $name, ".patch")),
+            shows_as: &$shows_as,
             tune: $tune,
         }
     };
 }
 
 pub const ALL: &[Bug] = &[
-    bug!("fence", "a batch is committed whoever owns the pipeline, on whatever checkpoint", |weather| {
-        (weather.kills, weather.zombies, weather.terminations) = (0, 0, 0);
-        (weather.mutes, weather.own_logins) = (120, true);
-    }),
-    bug!("second-transaction", "the checkpoint is committed before the rows, not with them", |_| {}),
-    bug!("finish", "a run is ended by whoever thinks he owns it", |weather| weather.zombies = 120),
-    bug!("recovery", "runs are taken over while their lease is alive", |_| {}),
-    bug!("cursor", "reading goes on from the greatest cursor, and late transactions are missed", |weather| {
-        (weather.kills, weather.zombies, weather.writers) = (0, 0, 10);
-    }),
-    bug!("heartbeat", "leases are not renewed while a batch is under way", |weather| {
-        (weather.kills, weather.zombies, weather.terminations, weather.mutes) = (0, 0, 0, 0);
-        weather.blocks = 120;
-    }),
-    bug!("figures", "a run that is taken over counts its rows anew", |_| {}),
-    bug!("disabled", "a disabled pipeline whose runner died is left alone", |weather| {
-        (weather.kills, weather.blocks, weather.calls, weather.disables) = (480, 120, 2400, 0.2);
-    }),
+    bug!(
+        "fence",
+        "a batch is committed whoever owns the pipeline, on whatever checkpoint",
+        ["a batch was committed by someone who is not the owner"],
+        |weather| {
+            (weather.kills, weather.zombies, weather.terminations) = (0, 0, 0);
+            (weather.mutes, weather.own_logins) = (120, true);
+        }
+    ),
+    bug!(
+        "second-transaction",
+        "the checkpoint is committed before the rows, not with them",
+        ["rows were committed apart from their batch", LOST],
+        |_| {}
+    ),
+    bug!(
+        "finish",
+        "a run is ended by whoever thinks he owns it",
+        ["a run was ended by someone who is not its owner"],
+        |weather| weather.zombies = 120
+    ),
+    bug!("recovery", "runs are taken over while their lease is alive", ["a live lease was taken"], |_| {}),
+    bug!(
+        "cursor",
+        "reading goes on from the greatest cursor, and late transactions are missed",
+        [LOST, "in the end the mart differs from its source"],
+        |weather| (weather.kills, weather.zombies, weather.writers) = (0, 0, 10)
+    ),
+    bug!(
+        "heartbeat",
+        "leases are not renewed while a batch is under way",
+        ["a healthy runner lost its lease"],
+        |weather| {
+            (weather.kills, weather.zombies, weather.terminations, weather.mutes) = (0, 0, 0, 0);
+            weather.blocks = 120;
+        }
+    ),
+    bug!(
+        "figures",
+        "a run that is taken over counts its rows anew",
+        ["a run's figures are not the sum of its batches"],
+        |_| {}
+    ),
+    bug!(
+        "disabled",
+        "a disabled pipeline whose runner died is left alone",
+        ["nobody took over"],
+        |weather| (weather.kills, weather.blocks, weather.calls, weather.disables) = (480, 120, 2400, 0.2)
+    ),
     bug!(
         "snapshot",
         "the snapshot is taken before tables are locked, and a truncated one looks empty",
+        [LOST, "a mart was emptied", "a row vanished that its source still has"],
         |weather| {
             weather.only(&[]);
             (weather.writers, weather.rewrites) = (6, 720);
         }
     ),
-    bug!("refused-row", "the next COPY is sent before it is known whether the last one failed", |weather| {
-        weather.only(&[]);
-        weather.writers = 6;
+    bug!(
+        "refused-row",
+        "the next COPY is sent before it is known whether the last one failed",
+        ["a run is stuck", "a run failed", "a pipeline does not settle"],
+        |weather| {
+            weather.only(&[]);
+            weather.writers = 6;
+        }
+    ),
+    bug!("old-load", "a load continues what another run has left", [DIFFERS], |weather| {
+        weather.only(&[Trial::Stack]);
     }),
-    bug!("old-load", "a load continues what another run has left", |weather| weather.only(&[Trial::Stack])),
-    bug!("two-writers", "a mart is written by whoever asks", |weather| weather.only(&[Trial::Second])),
-    bug!("column-type", "a column that got another type is read as if it had the old one", |weather| {
-        weather.only(&[Trial::Typed]);
+    bug!("two-writers", "a mart is written by whoever asks", ["a second pipeline wrote"], |weather| {
+        weather.only(&[Trial::Second]);
     }),
-    bug!("restored-source", "a source that has gone back in time is believed", |weather| {
-        weather.only(&[Trial::Archive]);
-    }),
-    bug!("rounding", "a mart takes values that it rounds", |weather| weather.only(&[Trial::Price])),
-    bug!("delete-steps", "the delete limit counts anew with every attempt", |weather| {
-        weather.only(&[Trial::Stock]);
-    }),
-    bug!("emptied-mart", "a mart that somebody has emptied is believed to hold what it held", |weather| {
-        weather.only(&[Trial::Swap]);
-    }),
-    bug!("null-is-zero", "a comparison takes NULL for zero", |weather| weather.only(&[Trial::Vault])),
+    bug!(
+        "column-type",
+        "a column that got another type is read as if it had the old one",
+        [DIFFERS],
+        |weather| {
+            weather.only(&[Trial::Typed]);
+        }
+    ),
+    bug!(
+        "restored-source",
+        "a source that has gone back in time is believed",
+        ["a mart differs from a source that was restored"],
+        |weather| weather.only(&[Trial::Archive])
+    ),
+    bug!("rounding", "a mart takes values that it rounds", [DIFFERS], |weather| weather
+        .only(&[Trial::Price])),
+    bug!(
+        "delete-steps",
+        "the delete limit counts anew with every attempt",
+        ["the delete limit was passed", "a run above its delete limit succeeded"],
+        |weather| weather.only(&[Trial::Stock])
+    ),
+    bug!(
+        "emptied-mart",
+        "a mart that somebody has emptied is believed to hold what it held",
+        [DIFFERS],
+        |weather| weather.only(&[Trial::Swap])
+    ),
+    bug!(
+        "null-is-zero",
+        "a comparison takes NULL for zero",
+        ["a comparison does not see that a mart differs"],
+        |weather| weather.only(&[Trial::Vault])
+    ),
 ];
+
+const LOST: &str = "the checkpoint is ahead of the mart";
+const DIFFERS: &str = "a mart differs after its run";
 
 /// A bug that does not show within this time counts as not found.
 const LONGEST_HUNT: u32 = 240;
@@ -104,7 +171,7 @@ impl Workshop {
     /// Builds the binary with the bug, unless that has been done before, and storms until it shows.
     pub async fn hunt(&self, bug: &Bug, folder: &Path, seed: u64) -> Result<Sought> {
         let binary = self.build(bug).with_context(|| format!("the binary with bug {}", bug.name))?;
-        let mut weather = Weather { hunt: true, restarts: 0, ..Weather::of(seed, LONGEST_HUNT) };
+        let mut weather = Weather { sought: bug.shows_as, restarts: 0, ..Weather::of(seed, LONGEST_HUNT) };
         (bug.tune)(&mut weather);
         let stormed = storm(&binary, folder, &weather).await?;
         let first = stormed.violations.first();
@@ -207,4 +274,30 @@ fn cargo_build(copy: &Path) -> Result<PathBuf> {
     // Timestamps of files are compared in whole steps of the clock: the next patch must not share one.
     std::thread::sleep(Duration::from_millis(20));
     Ok(target.join("debug/vitrina"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(folder: &Path) -> String {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let text = |path: PathBuf| match path.is_dir() {
+            true => texts(&path),
+            false if path.ends_with("bugs.rs") => String::new(),
+            false => fs::read_to_string(path).unwrap(),
+        };
+        entries.map(text).collect()
+    }
+
+    #[test]
+    fn every_rule_that_a_bug_shows_by_is_one_that_the_storm_looks_after() {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let told = texts(&here.join("src")) + &texts(&here.join("sql"));
+        for bug in ALL {
+            for rule in bug.shows_as {
+                assert!(told.contains(rule), "{}: {rule}", bug.name);
+            }
+        }
+    }
 }

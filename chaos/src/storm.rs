@@ -86,8 +86,9 @@ async fn blow(ground: &Ground, weather: &Weather) -> Result<Stormed> {
     };
     let mut prober = Prober::new(ground);
     let mut found = storm.rage(&mut prober).await?;
-    if !weather.hunt || found.is_empty() {
-        found.extend(storm.settle(&mut prober).await?);
+    if !weather.is_hunt() || found.is_empty() {
+        let settled = storm.settle(&mut prober).await?;
+        found.extend(settled.into_iter().filter(|violation| weather.counts(&violation.rule)));
     }
     Ok(storm.report(&prober, found))
 }
@@ -112,12 +113,14 @@ impl Storm {
             for violation in self.look(prober).await? {
                 let Violation { rule, pipeline, detail, .. } = &violation;
                 eprintln!("after {:.1} s: {rule} ({pipeline}: {detail})", started.elapsed().as_secs_f64());
-                found.push(violation);
+                if self.weather.counts(rule) {
+                    found.push(violation);
+                }
             }
             if !found.is_empty() {
                 let mut tally = self.tally.lock().expect("no holder panics");
                 tally.first_violation.get_or_insert(started.elapsed());
-                if self.weather.hunt {
+                if self.weather.is_hunt() {
                     break;
                 }
             }

@@ -45,8 +45,8 @@ pub struct Weather {
     pub batch_size: u32,
     /// Played one after the other all the time, each beside the others.
     pub trials: Vec<Trial>,
-    /// Ends at the first violation: for bugs that are there to be found.
-    pub hunt: bool,
+    /// A hunt for a bug, which ends with the first violation of a rule that begins like one of these. No others count.
+    pub sought: &'static [&'static str],
 }
 
 impl Weather {
@@ -76,7 +76,7 @@ impl Weather {
             breath: Duration::from_millis(100),
             batch_size: 4,
             trials: Trial::ALL.to_vec(),
-            hunt: false,
+            sought: &[],
         }
     }
 
@@ -87,6 +87,15 @@ impl Weather {
         (self.calls, self.writers) = (0, 0);
         self.trials = trials.to_vec();
         self.search = false;
+    }
+
+    pub fn is_hunt(&self) -> bool {
+        !self.sought.is_empty()
+    }
+
+    /// Whether a violation of this rule is what it is about.
+    pub fn counts(&self, rule: &str) -> bool {
+        !self.is_hunt() || self.sought.iter().any(|sought| rule.starts_with(sought))
     }
 
     pub fn is_over(&self, elapsed: Duration, probes: u64) -> bool {
