@@ -222,6 +222,7 @@ fn of_store(error: &StoreError) -> Problem {
         }
         StoreError::TargetUsed(_) => Problem::new(StatusCode::CONFLICT, "target.used", &message),
         StoreError::RunOpen => Problem::new(StatusCode::CONFLICT, "pipeline.active", &message),
+        StoreError::BackfillPaused => Problem::new(StatusCode::CONFLICT, "run.backfill_paused", &message),
         StoreError::NothingToResume => Problem::new(StatusCode::CONFLICT, "run.nothing_to_resume", &message),
         StoreError::ConfigChanged => Problem::new(StatusCode::CONFLICT, "pipeline.config_changed", &message),
         StoreError::CodeChanged(_) => Problem::new(StatusCode::CONFLICT, "pipeline.code_changed", &message),

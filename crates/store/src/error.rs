@@ -91,6 +91,10 @@ pub enum Error {
     RunOpen,
     #[error("there is nothing to resume\nhint: leave resume out: the run begins anew")]
     NothingToResume,
+    #[error(
+        "a backfill is paused, whose rest this run would drop\nhint: a run without mode, keys or range continues it, one in mode full reads its rows too; to drop it, cancel the pipeline first"
+    )]
+    BackfillPaused,
     #[error("{0}")]
     Refusal(#[from] Refusal),
     /// The checkpoint was made under another configuration, and nobody has said what it is worth now.

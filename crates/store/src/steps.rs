@@ -287,12 +287,15 @@ async fn open_run(
     if request.resume && paused.is_none() {
         require_open_pass(tx, config.id).await?;
     }
+    if trigger == Trigger::Api && request.mode != Some(Mode::Full) && carried(paused, &request).is_none() {
+        refuse_to_drop(paused)?;
+    }
     if trigger == Trigger::Api && builds_on_the_checkpoint(paused, record, &request) {
         refuse_another_configuration(tx, config, &target).await?;
     }
     sqlx::query(
         "insert into etl.etl_runs (id, pipeline_id, trigger, mode, snapshot, idempotency_key, keys, backfill_range, checkpoint, traceparent, rollback, resume, status_before)
-         select $1, $2, $3, $4, $5, $6, coalesce($7, paused.keys), coalesce($10, paused.backfill_range), coalesce($9, paused.checkpoint), $11,
+         select $1, $2, $3, $4, $5, case when not exists (select from etl.etl_runs k where k.pipeline_id = $2 and k.idempotency_key = $6) then $6 end, coalesce($7, paused.keys), coalesce($10, paused.backfill_range), coalesce($9, paused.checkpoint), $11,
                 $12 or coalesce(paused.rollback, false), $13, coalesce(paused.status_before, $14)
            from (select) new left join (
                 select r.keys, r.backfill_range, r.rollback, r.status_before, case when s.checkpoint ->> 'decided_by' is distinct from r.id::text then r.checkpoint end as checkpoint
@@ -303,7 +306,7 @@ async fn open_run(
     .bind(trigger.as_str())
     .bind(mode(paused, record, &request).as_str())
     .bind(json!({"pipeline": config, "target": target}))
-    .bind(&request.idempotency_key)
+    .bind(if trigger == Trigger::Api { own_key(record, &request)? } else { request.idempotency_key.clone() })
     .bind(request.keys.clone().map(Value::from))
     .bind(carried(paused, &request).map(|run| run.id.0))
     .bind(request.checkpoint.map(Decision::as_str))
@@ -332,6 +335,14 @@ pub(crate) fn effective_target(record: &PipelineRecord) -> Result<TargetName> {
 fn pending(record: &PipelineRecord) -> Result<RunRequest> {
     let stored = record.pending_request.clone().unwrap_or_else(|| json!({}));
     Ok(serde_json::from_value(stored)?)
+}
+
+/// Who waits for the request of this key and asks again is not given the run that continues an older pass: that may lack what
+/// was committed before the request. The run of the key is the one that is still to come.
+fn own_key(record: &PipelineRecord, request: &RunRequest) -> Result<Option<String>> {
+    let waits =
+        record.pending_request.is_some() && pending(record)?.idempotency_key == request.idempotency_key;
+    Ok(request.idempotency_key.clone().filter(|_| !waits))
 }
 
 /// A resumed pipeline continues what was paused; so does one whose pause is taken back as it is reached.
@@ -380,6 +391,12 @@ fn mode(paused: Option<&RunRecord>, record: &PipelineRecord, request: &RunReques
 /// backfill unless it says so.
 fn carried<'a>(paused: Option<&'a RunRecord>, request: &RunRequest) -> Option<&'a RunRecord> {
     paused.filter(|_| request.mode.is_none() && !request.is_backfill() && !request.rollback)
+}
+
+/// Nobody would ever read the rest of it, as a full run does: what its poller sees is a run that stays paused.
+fn refuse_to_drop(paused: Option<&RunRecord>) -> Result<()> {
+    let is_left = |run: &RunRecord| run.is_backfill() && run.status == RunStatus::Paused;
+    if paused.is_some_and(is_left) { Err(Error::BackfillPaused) } else { Ok(()) }
 }
 
 /// An incremental run does, unless it comes with a decision. A backfill leaves the checkpoint alone.

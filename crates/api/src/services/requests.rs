@@ -100,7 +100,7 @@ pub(super) async fn submit(
     let done = app.store.request_run(id, on_active, &request).await?;
     let run = done.run.ok_or(Error::Internal("an accepted request has no run"))?;
     let run = find(app, run).await?;
-    let pending = stands_in_line(&done, on_active);
+    let pending = stands_in_line(&done, on_active) || waits_behind_it(&done, &request);
     refuse_reused_key(app, &done, &run, &request, pending).await?;
     refuse_to_lose(app, &done, &run, &request, pending).await?;
     let backfill_keys = request.keys.as_ref().map(Vec::len);
@@ -346,6 +346,12 @@ fn is_met_by(request: &RunRequest, waiting: &RunRequest) -> bool {
 fn stands_in_line(done: &StepDone, on_active: OnActive) -> bool {
     let untouched = !done.effect.open_run && !done.effect.join_run && done.run == done.pipeline.run_id;
     on_active == OnActive::After && untouched && done.pipeline.pending_request.is_some()
+}
+
+/// A request that waited before, while the run that is opened now continues what was paused.
+fn waits_behind_it(done: &StepDone, request: &RunRequest) -> bool {
+    let same_key = |waiting: &RunRequest| waiting.idempotency_key == request.idempotency_key;
+    done.effect.open_run && request.idempotency_key.is_some() && waiting(done).is_some_and(|it| same_key(&it))
 }
 
 /// Pause, cancel, enable or disable.

@@ -341,7 +341,8 @@ async fn a_decision_that_did_not_come_with_its_change_is_given_by_a_later_apply(
         app.apply(&files, &asked["hash"]).await.assert_problem(409, "plan.moved");
         app.apply(&files, &plan["hash"]).await.assert(200);
         let state = app.get("/pipelines/films/state").await.assert(200).body;
-        assert_eq!(state["checkpoint"]["position"] == json!({}), decision == "reset", "{state}");
+        let is_reset = state["checkpoint"]["position"] == json!({"anew": true});
+        assert_eq!(is_reset, decision == "reset", "{state}");
         let done = app.plan(&files).await;
         assert_eq!((&done["changes"], &done["checks"]), (&json!([]), &json!([])), "it is decided once");
         app.post("/pipelines/films/run").await.assert(202);
@@ -405,7 +406,7 @@ async fn a_checkpoint_is_reset_with_the_change_of_the_target_that_its_pipeline_w
     assert_eq!(plan["changes"][0]["kind"], "target");
     app.apply(&files, &plan["hash"]).await.assert(200);
     let state = app.get("/pipelines/films/state").await.assert(200).body;
-    assert_eq!(state["checkpoint"]["position"], json!({}), "{state}");
+    assert_eq!(state["checkpoint"]["position"], json!({"anew": true}), "{state}");
 }
 
 #[tokio::test]

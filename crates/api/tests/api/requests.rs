@@ -151,6 +151,29 @@ async fn an_idempotency_key_also_stands_for_the_request_that_waits() {
     assert_eq!((&again.body["run_id"], &again.body["pending"]), (&first.body["run_id"], &json!(false)));
 }
 
+/// What is paused is older than the request, and may lack what that was made for.
+#[tokio::test]
+async fn a_keyed_request_that_waits_outlives_a_pause_and_gets_a_run_of_its_own() {
+    let app = started_with_key().await;
+    let first = run_keyed(&app, "k1", &json!({})).await.assert(202);
+    let paused = app.claim().await;
+    let after = json!({"on_active": "after"});
+    run_keyed(&app, "k2", &after).await.assert(202);
+    app.post("/pipelines/films/pause").await.assert(202);
+    app.store.interrupt(&paused.lease).await.unwrap();
+
+    let resumed = run_keyed(&app, "k2", &after).await.assert(202);
+    assert_eq!(resumed.body["pending"], json!(true), "{}", resumed.body);
+    let claim = app.claim().await;
+    assert_eq!(resumed.body["run_id"], json!(claim.run.0));
+    app.store.finish(&claim.lease).await.unwrap();
+    let own = run_keyed(&app, "k2", &after).await.assert(202);
+    assert_eq!(own.body["pending"], json!(false));
+    for other in [&first, &resumed] {
+        assert_ne!(own.body["run_id"], other.body["run_id"]);
+    }
+}
+
 #[tokio::test]
 async fn an_incremental_run_needs_an_incremental_key() {
     let app = started().await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use vitrina_core::{Backfill, CursorRange, Event, Mode, OnActive, Outcome, PipelineId, Status};
-use vitrina_store::{Claim, RunRequest};
+use vitrina_store::{Claim, Error, RunRequest};
 
 use crate::stage::{Stage, pipeline, ten_rows};
 
@@ -90,11 +90,18 @@ async fn a_paused_backfill_is_resumed_with_its_keys() {
 }
 
 #[tokio::test]
-async fn what_is_asked_of_a_paused_backfill_by_mode_or_keys_is_something_else() {
+async fn a_paused_backfill_is_dropped_by_no_run_but_one_that_reads_its_rows_too() {
     let stage = Stage::new().await;
     let id = stage.create("film_dim").await;
     let claim = begin_backfill(&stage, id).await;
     pause(&stage, &claim).await;
+    let other = RunRequest { keys: Some(vec![json!(["9"])]), ..RunRequest::default() };
+    let incremental = RunRequest { mode: Some(Mode::Incremental), ..RunRequest::default() };
+    for request in [other, incremental] {
+        let refused = stage.store.request_run(id, OnActive::Join, &request).await;
+        assert!(matches!(refused, Err(Error::BackfillPaused)), "{refused:?}");
+        assert_eq!(stage.status(id).await, Status::Paused);
+    }
     let full = RunRequest { mode: Some(Mode::Full), ..RunRequest::default() };
     stage.store.request_run(id, OnActive::Join, &full).await.unwrap();
     let claim = stage.claim().await.unwrap();
@@ -159,7 +166,7 @@ async fn a_backfill_over_a_range_goes_on_from_where_its_batches_were_committed()
     pause(&stage, &claim).await;
     let resumed = stage.begin(id).await;
     assert_eq!(resumed.backfill, Some(Backfill::Range(range(Some("14")))));
-    pause(&stage, &resumed).await;
+    stage.store.finish(&resumed.lease).await.unwrap();
     assert_eq!(begin_backfill(&stage, id).await.backfill, Some(Backfill::Keys(keys())), "keys are no range");
 }
 
