@@ -59,6 +59,38 @@ async fn a_mart_that_has_taken_the_place_of_another_loses_what_the_source_does_n
     assert_eq!(stage.succeed(id).await.rows_read, 0, "once is enough");
 }
 
+#[rstest]
+#[tokio::test]
+async fn rows_that_left_the_source_before_a_reset_leave_the_mart_with_it(
+    #[values("cursor", "changelog")] capture: &str,
+    #[values(QUERY, FILTERED)] query: &str,
+    #[values(true, false)] with_the_run: bool,
+) {
+    let (stage, id) = read(capture, query).await;
+    stage
+        .db
+        .execute(
+            "create table content.film_new (like content.film including all);
+             insert into content.film_new select * from content.film where id not in (5, 50, 60);
+             drop table content.film cascade; alter table content.film_new rename to film",
+        )
+        .await;
+    if capture == "changelog" {
+        install(&stage, "content.film", &["id"]).await;
+    }
+    let run = match with_the_run {
+        true => stage.request_decision(id, Decision::Reset).await,
+        false => {
+            edit(&stage, id, StateChange::Reset, &Checkpoint::default()).await;
+            stage.request(id).await
+        }
+    };
+    stage.work_off(stage.settings("tester")).await;
+    let run = stage.run_record(run).await;
+    assert_eq!(run.status, RunStatus::Success, "{:?}", run.error);
+    assert_eq!(stage.differences().await, 0);
+}
+
 /// Whoever writes a position or takes one back says nothing of the mart.
 #[rstest]
 #[tokio::test]
