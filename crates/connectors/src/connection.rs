@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Row, Statement};
 use vitrina_core::{DIRECT, Error, LeaseToken, POOLED, PipelineId, Remedy, Result};
 use vitrina_guard::{Secret, Unconnected, address, connect, marked};
@@ -191,7 +192,7 @@ impl Session {
         let connected = timeout(CONNECT_TIMEOUT, connect(&mut config, application_name, &PINNED)).await;
         let connected = connected.map_err(|_| lost(end, name, "no answer in time"))?;
         let (client, driver) = connected.map_err(|unconnected| match unconnected {
-            Unconnected::Failed(error) => classify(end, name, error),
+            Unconnected::Failed(error) => not_let_in(end, name, error),
             Unconnected::Pooled => pooled(end, name),
         })?;
         let mut tasks = JoinSet::new();
@@ -267,6 +268,19 @@ fn bad_url(name: &str) -> Error {
 fn pooled(end: End, connection: &str) -> Error {
     let code = if end == End::Source { "source.pooled" } else { "sink.pooled" };
     Error::fix(code, format!("connection {connection:?} cannot be used: {POOLED}")).hint(DIRECT)
+}
+
+/// A database that takes no connections, as while it is restored, will; one that is not there may be made again, if it ever was.
+fn not_let_in(end: End, connection: &str, error: tokio_postgres::Error) -> Error {
+    let code = if end == End::Source { "source.unavailable" } else { "sink.unavailable" };
+    let remedy = match error.code().map(SqlState::code) {
+        Some("55000") => Remedy::Release,
+        Some("3D000") => Remedy::AwaitLogin,
+        _ => return classify(end, connection, error),
+    };
+    let reason = error.as_db_error().map_or_else(String::new, |refusal| refusal.message().to_owned());
+    Error::new(remedy, code, format!("connection {connection:?} cannot be used now: {reason}"))
+        .caused_by(error)
 }
 
 fn lost(end: End, connection: &str, reason: &str) -> Error {

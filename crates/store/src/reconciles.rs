@@ -343,6 +343,11 @@ async fn insert(
     order: &ReconcileOrder,
     proves: Option<Proves>,
 ) -> Result<Uuid> {
+    // Whoever deletes it meanwhile comes before this, or after it.
+    sqlx::query("select 1 from etl.etl_pipelines where id = $1 for key share")
+        .bind(pipeline.0)
+        .execute(&mut *tx)
+        .await?;
     let record = find(tx, &PipelineRef::Id(pipeline)).await?;
     let target = target(tx, &effective_target(&record)?).await?;
     let id = Uuid::now_v7();

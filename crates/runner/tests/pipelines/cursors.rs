@@ -519,3 +519,26 @@ async fn of_rows_with_one_key_the_newest_counts_where_a_page_of_a_load_ends_amon
     stage.runner().work_off().await.unwrap();
     assert_eq!(stage.count("analytics.film where title = 'version 3'").await, 20);
 }
+
+#[rstest]
+#[case::keys("select id, title, rating, modified from content.film where title <> 'none'")]
+#[case::rows(QUERY)]
+#[tokio::test]
+async fn a_cursor_that_was_not_null_a_moment_ago_is_looked_at_again(#[case] query: &str) {
+    let stage = Stage::with_films(20).await;
+    stage.db.execute("alter table content.film alter modified set not null").await;
+    let id = stage
+        .pipeline(json!({"mode": "incremental", "incremental_key": "modified", "incremental_id_key": "id",
+                         "source_query": query, "reject_limit": 9}))
+        .await;
+    stage.succeed(id).await;
+    stage
+        .db
+        .execute(
+            "alter table content.film alter modified drop not null;
+             insert into content.film (id, title, modified) values (800, 'Lost', null)",
+        )
+        .await;
+    stage.succeed(id).await;
+    assert_eq!(stage.rejects().await, [("row.null_cursor".to_owned(), "[\"800\"]".to_owned())]);
+}

@@ -127,6 +127,23 @@ async fn a_reset_leaves_no_row_of_others_in_a_mart_in_another_database_than_befo
     assert_eq!(remote.films().await, 20);
 }
 
+/// As while it is restored.
+#[tokio::test]
+async fn a_database_that_takes_no_connections_gives_the_pipeline_back() {
+    let remote = Remote::with_films(20).await;
+    let id = remote.stage.full(10).await;
+    let allow = |allows: bool| format!("alter database {} allow_connections {allows}", remote.marts.name());
+    remote.stage.db.execute(&allow(false)).await;
+    let run = remote.stage.request(id).await;
+    remote.stage.work_off(remote.settings()).await;
+    assert_eq!(remote.stage.status(id).await, Status::RunRequested);
+    remote.stage.db.execute(&allow(true)).await;
+    remote.stage.db.execute("update etl.etl_pipelines set retry_at = now()").await;
+    remote.stage.work_off(remote.settings()).await;
+    assert_eq!(remote.stage.run_record(run).await.status, RunStatus::Success);
+    assert_eq!(remote.films().await, 20);
+}
+
 #[tokio::test]
 async fn a_zombie_is_fenced_by_the_token_beside_the_mart() {
     let remote = Remote::with_films(20).await;

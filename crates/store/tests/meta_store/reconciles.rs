@@ -383,6 +383,23 @@ async fn old_reconciles_are_forgotten_but_never_the_newest_verdict_nor_what_it_p
 }
 
 #[tokio::test]
+async fn a_reconcile_of_a_pipeline_that_is_being_deleted_finds_none() {
+    let stage = Stage::new().await;
+    let films = stage.create("films").await;
+    let deleting = stage.db.client().await;
+    deleting.batch_execute("begin; delete from etl.etl_pipelines").await.unwrap();
+    let waits = "select exists (select from pg_locks l join pg_stat_activity a using (pid)
+                                 where not l.granted and a.datname = current_database())";
+    let deleted = async {
+        while !stage.db.value::<bool>(waits).await {}
+        deleting.batch_execute("commit").await.unwrap();
+    };
+    let asked = order(Level::Hash);
+    let (asked, ()) = tokio::join!(stage.store.request_reconcile(films, &asked), deleted);
+    assert!(matches!(asked, Err(Error::NoSuchPipeline(_))), "{asked:?}");
+}
+
+#[tokio::test]
 async fn the_reconciles_of_a_deleted_pipeline_go_with_it() {
     let stage = Stage::new().await;
     let films = stage.create("films").await;

@@ -509,7 +509,10 @@ impl SearchSink {
                 false => names.is_vitrinas(&index),
             };
             let ours = match mark {
-                Some(mark) => mark.installation == self.installation,
+                Some(mark) => {
+                    let is_its_own = mark.load.is_none_or(|load| Names::is_of_load(&index, load));
+                    mark.installation == self.installation && is_its_own
+                }
                 None => names.is_physical(&index) && noted.contains(&Some(&index)),
             };
             match is_load {

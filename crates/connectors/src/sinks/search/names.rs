@@ -47,6 +47,11 @@ impl Names {
         format!("vitrina-{}-{}-{}", self.index, "0".repeat(8), "0".repeat(12))
     }
 
+    /// An index that was created for this load; a clone of it carries the same mark under another name.
+    pub(super) fn is_of_load(name: &str, load: Uuid) -> bool {
+        name.ends_with(tail(load).as_str())
+    }
+
     pub(super) fn is_physical(&self, name: &str) -> bool {
         name.strip_prefix(&self.physical_prefix()).is_some_and(|rest| is_hex(rest, 12))
     }

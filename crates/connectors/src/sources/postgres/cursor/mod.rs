@@ -231,7 +231,7 @@ impl Cursor {
     /// The pass that is open, or a new one.
     async fn open(&mut self, reader: &Reader, from: &Position) -> Result<Opened> {
         if from.anew {
-            let reason = "it was emptied or replaced, or its key has changed";
+            let reason = "it was emptied or replaced, its key has changed, or its checkpoint was reset";
             return Ok(Opened::Load(reason, self.opening(reader).await?));
         }
         if let Some(pass) = Pass::of(from) {
@@ -387,7 +387,7 @@ impl Cursor {
             Driver::Query(rows) => return rows.without_cursor(reader).await,
             Driver::Keys(track) | Driver::Table(track, _) => track,
         };
-        if !track.may_lack_cursors() {
+        if !track.may_lack_cursors(reader).await? {
             return Ok(Vec::new());
         }
         let keys = track.keys_without_cursor(reader).await?;

@@ -130,9 +130,16 @@ impl Track {
         &self.order[0]
     }
 
-    /// Rows without a cursor are never met.
-    pub(super) fn may_lack_cursors(&self) -> bool {
-        self.table.columns.iter().take(self.order.len()).any(|column| !column.not_null)
+    /// Rows without a cursor are never met. What was known of the table a moment ago may have changed: it is asked again.
+    pub(super) async fn may_lack_cursors(&self, reader: &Reader) -> Result<bool> {
+        let columns = self.table.columns.iter().take(self.order.len());
+        if columns.clone().any(|column| !column.not_null) {
+            return Ok(true);
+        }
+        let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+        let sql = "select coalesce(bool_and(attnotnull), false) from pg_catalog.pg_attribute where attrelid = $1 and attname = any ($2)";
+        let rows = reader.rows_with(sql, &[&self.table.oid, &names]).await?;
+        Ok(!rows.first().is_some_and(|row| row.get(0)))
     }
 
     /// The greatest cursor there is, or is before another, as one array of texts.
