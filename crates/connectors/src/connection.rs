@@ -192,7 +192,7 @@ impl Session {
         let connected = timeout(CONNECT_TIMEOUT, connect(&mut config, application_name, &PINNED)).await;
         let connected = connected.map_err(|_| lost(end, name, "no answer in time"))?;
         let (client, driver) = connected.map_err(|unconnected| match unconnected {
-            Unconnected::Failed(error) => not_let_in(end, name, error),
+            Unconnected::Failed(error) => connect_error(end, name, error),
             Unconnected::Pooled => pooled(end, name),
         })?;
         let mut tasks = JoinSet::new();
@@ -271,7 +271,7 @@ fn pooled(end: End, connection: &str) -> Error {
 }
 
 /// A database that takes no connections, as while it is restored, will; one that is not there may be made again, if it ever was.
-fn not_let_in(end: End, connection: &str, error: tokio_postgres::Error) -> Error {
+fn connect_error(end: End, connection: &str, error: tokio_postgres::Error) -> Error {
     let code = if end == End::Source { "source.unavailable" } else { "sink.unavailable" };
     let remedy = match error.code().map(SqlState::code) {
         Some("55000") => Remedy::Release,

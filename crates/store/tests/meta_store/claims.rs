@@ -73,16 +73,12 @@ async fn an_expired_lease_is_taken_over_within_the_same_run_and_the_old_owner_ca
 #[tokio::test]
 async fn a_claim_that_meets_a_run_opened_meanwhile_leaves_it_to_the_next_claim() {
     let stage = Stage::new().await;
-    let slow = stage.slow_claimer().await;
     let ended = stage.begin(stage.create("film_dim").await).await;
     stage.store.request_run(ended.lease.pipeline, OnActive::After, &RunRequest::default()).await.unwrap();
     stage.expire_leases().await;
-    let claiming = stage.claim_as(&slow).await;
-    stage.store.finish(&ended.lease).await.unwrap();
-    let claim = match claiming.join_all().await.remove(0) {
-        Some(claim) => claim,
-        None => stage.claim().await.expect("what was not claimed can be claimed"),
-    };
+    let finish = async { stage.store.finish(&ended.lease).await.unwrap() };
+    assert!(stage.claim_across(finish).await.is_none());
+    let claim = stage.claim().await.expect("what was not claimed can be claimed");
     assert_ne!(claim.run, ended.run);
     assert_eq!(stage.store.attempts(claim.run).await.unwrap().len(), 1);
 }
@@ -90,12 +86,12 @@ async fn a_claim_that_meets_a_run_opened_meanwhile_leaves_it_to_the_next_claim()
 #[tokio::test]
 async fn a_claim_that_meets_a_new_attempt_of_a_late_owner_leaves_the_pipeline_to_it() {
     let stage = Stage::new().await;
-    let slow = stage.slow_claimer().await;
     let late = stage.begin(stage.create("film_dim").await).await;
     stage.expire_leases().await;
-    let claiming = stage.claim_as(&slow).await;
-    stage.store.retry(&late.lease, "tester", late.run, "test.fault", "it broke").await.unwrap();
-    assert!(claiming.join_all().await[0].is_none());
+    let retry = async {
+        stage.store.retry(&late.lease, "tester", late.run, "test.fault", "it broke").await.unwrap();
+    };
+    assert!(stage.claim_across(retry).await.is_none());
     let attempts = stage.store.attempts(late.run).await.unwrap();
     let ended: Vec<bool> = attempts.iter().map(|attempt| attempt.ended_at.is_some()).collect();
     assert_eq!(ended, [true, false]);

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::task::JoinSet;
 use uuid::Uuid;
 use vitrina_core::{
     Counts, Effect, Event, Lease, Lifecycle, OnActive, Outcome, Pipeline, PipelineId, Refusal, Reject, RunId,
@@ -21,6 +20,16 @@ pub(crate) struct Stage {
 }
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+/// Comparing what a pipeline needs with what a runner has waits while somebody holds the lock. The meta-store pins its search path to
+/// pg_catalog, where an operator of exactly these types comes before that of any arrays.
+const HELD_CLAIMS: &str = "set allow_system_table_mods = on;
+    create function pg_catalog.held_contained(text[], text[]) returns boolean language plpgsql as $$
+    begin
+        perform pg_advisory_xact_lock_shared(7);
+        return arraycontained($1, $2);
+    end $$;
+    create operator pg_catalog.<@ (leftarg = text[], rightarg = text[], function = pg_catalog.held_contained)";
 
 async fn migrate(url: &str) {
     let store = Store::connect(url, "vitrina-test", 2).await.unwrap();
@@ -157,28 +166,23 @@ impl Stage {
         (retention.runs, retention.reconciles)
     }
 
-    /// Its claims look for long at pipelines that it cannot take.
-    pub(crate) async fn slow_claimer(&self) -> RunnerAbilities {
-        for number in 0..200 {
-            let mut other = pipeline(&format!("other{number}"));
-            other.source_connection = "elsewhere".into();
-            self.request(self.store.create_pipeline(&other).await.unwrap().config.id).await;
-        }
-        let mut slow = runner("slow");
-        slow.connections.extend((0..100_000).map(|number| format!("c{number}")));
-        slow
-    }
-
-    /// A claim under way, which does not see what is committed from now on.
-    pub(crate) async fn claim_as(&self, runner: &RunnerAbilities) -> JoinSet<Option<Claim>> {
-        let (store, runner) = (self.store.clone(), runner.clone());
-        let mut claiming = JoinSet::new();
-        claiming.spawn(async move { store.claim(&runner, &Terms::idle(LEASE)).await.unwrap() });
-        let executing =
-            "select coalesce(bool_or(clock_timestamp() - query_start > interval '300 milliseconds'), false)
-            from pg_stat_activity where query like 'with c as materialized%' and state = 'active'";
-        while !self.db.value::<bool>(executing).await {}
-        claiming
+    /// A claim that has its snapshot and is held before it locks a row, until `change` is committed.
+    pub(crate) async fn claim_across<T>(&self, change: impl Future<Output = T>) -> Option<Claim> {
+        self.db.execute(HELD_CLAIMS).await;
+        let store = Store::connect(self.db.url(), "vitrina-test", 1).await.unwrap();
+        let gate = self.db.client().await;
+        gate.batch_execute("select pg_advisory_lock(7)").await.unwrap();
+        let runner = runner("held");
+        let terms = Terms::idle(LEASE);
+        let changed = async {
+            let held = "select exists (select from pg_locks where locktype = 'advisory' and not granted
+                         and database = (select oid from pg_database where datname = current_database()))";
+            while !self.db.value::<bool>(held).await {}
+            change.await;
+            gate.batch_execute("select pg_advisory_unlock(7)").await.unwrap();
+        };
+        let (claim, ()) = tokio::join!(store.claim(&runner, &terms), changed);
+        claim.unwrap()
     }
 
     /// As if the runner had been silent for longer than its lease.
