@@ -172,13 +172,13 @@ impl Storm {
 
     async fn terminate(&self, dice: &mut Dice) -> Result<bool> {
         let session = self.ground.session().await?;
-        let sql = "select pid, client_port from pg_stat_activity
+        let sql = "select pid, client_port, application_name from pg_stat_activity
                     where datname = current_database() and application_name like 'vitrina%' order by pid";
         let rows = session.client.query(sql, &[]).await?;
         let Some(row) = dice.pick(&rows) else { return Ok(false) };
         let (pid, port): (i32, i32) = (row.get(0), row.get(1));
         let Ok(port) = u16::try_from(port) else { return Ok(false) };
-        if !self.fleet.lock().expect("no holder panics").disturb_peer(port) {
+        if !self.fleet.lock().expect("no holder panics").disturb_peer(port, row.get(2)) {
             return Ok(false);
         }
         let ended = session.client.query_one("select pg_terminate_backend($1)", &[&pid]).await?;

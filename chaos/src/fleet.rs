@@ -181,8 +181,9 @@ impl Fleet {
         Ok(())
     }
 
-    /// The runner that holds this end of a connection to the server, unless it is to be spared.
-    pub fn disturb_peer(&mut self, port: u16) -> bool {
+    /// The runner that holds this end of a connection to the server, unless it is to be spared. A session of a runner that
+    /// is not found is left alone: its runner would be taken for one that was not harmed.
+    pub fn disturb_peer(&mut self, port: u16, application: &str) -> bool {
         let Some(socket) = socket_of(port) else { return false };
         let found =
             self.runners.iter().find(|runner| runner.holds(&socket)).map(|runner| runner.name.clone());
@@ -192,8 +193,7 @@ impl Fleet {
                 self.disturb(&name);
                 true
             }
-            // The API's, or one that has just gone.
-            None => true,
+            None => application.starts_with("vitrina-api"),
         }
     }
 
@@ -297,10 +297,50 @@ impl Drop for Fleet {
     }
 }
 
-/// `socket:[…]` of a local TCP port, as /proc shows open files.
+/// `socket:[…]` of a local TCP port, as /proc shows open files. A connection that has ended stays in the table for a while,
+/// without a socket, and its port may be in use again.
 pub(crate) fn socket_of(port: u16) -> Option<String> {
     let table = fs::read_to_string("/proc/net/tcp").ok()?;
     let local = format!("0100007F:{port:04X}");
-    let line = table.lines().find(|line| line.split_whitespace().nth(1) == Some(&local))?;
-    line.split_whitespace().nth(9).map(|inode| format!("socket:[{inode}]"))
+    let mut inodes = table.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.get(9).copied().filter(|_| fields[1] == local)
+    });
+    inodes.find(|inode| *inode != "0").map(|inode| format!("socket:[{inode}]"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::os::fd::AsRawFd;
+
+    use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+    use super::*;
+
+    async fn connect_from(port: u16, to: &TcpListener) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+        socket.connect(to.local_addr().unwrap()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_port_leads_to_the_socket_that_has_it_now_and_not_to_a_connection_that_has_ended() {
+        let [before, now] = [
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        ];
+        for _ in 0..16 {
+            let ended = connect_from(0, &before).await;
+            let port = ended.local_addr().unwrap().port();
+            let (mut peer, _) = before.accept().await.unwrap();
+            drop(ended);
+            tokio::io::copy(&mut peer, &mut tokio::io::sink()).await.unwrap();
+            drop(peer);
+            let open = connect_from(port, &now).await;
+            let socket = fs::read_link(format!("/proc/self/fd/{}", open.as_raw_fd())).unwrap();
+            assert_eq!(socket_of(port).as_deref(), socket.to_str());
+        }
+    }
 }
