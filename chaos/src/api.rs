@@ -10,12 +10,12 @@ use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::dice::Dice;
-use crate::ground::Ground;
+use crate::fixture::Fixture;
+use crate::rng::Rng;
 
 #[derive(Debug)]
 pub(crate) struct Api {
-    ground: Ground,
+    fixture: Fixture,
     port: u16,
     process: Mutex<Child>,
     client: Client,
@@ -37,18 +37,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(240);
 
 impl Api {
-    pub(crate) async fn start(ground: &Ground) -> Result<Self> {
+    pub(crate) async fn start(fixture: &Fixture) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let process = Mutex::new(serve(ground, port)?);
+        let process = Mutex::new(serve(fixture, port)?);
         let base = format!("http://127.0.0.1:{port}/api/v1");
-        let ground = ground.clone();
-        let api = Self { ground, port, process, client: vitrina_testbed::http_client(), base };
+        let fixture = fixture.clone();
+        let api = Self { fixture, port, process, client: vitrina_testbed::http_client(), base };
         let started = Instant::now();
         while !matches!(api.call(Method::GET, "/health", &Value::Null).await, Ok((200, _))) {
             ensure!(
                 started.elapsed() < PATIENCE,
                 "the API does not answer: see {}",
-                api.ground.log("api").display()
+                api.fixture.log("api").display()
             );
             sleep(Duration::from_millis(50)).await;
         }
@@ -60,7 +60,7 @@ impl Api {
         let mut process = self.process.lock().expect("no holder panics");
         process.kill()?;
         process.wait()?;
-        *process = serve(&self.ground, self.port)?;
+        *process = serve(&self.fixture, self.port)?;
         Ok(())
     }
 
@@ -90,13 +90,13 @@ impl Api {
     }
 
     /// One thing that somebody asks for, sensible or not. Answers the status.
-    pub(crate) async fn ask_something(&self, pipeline: &str, disables: f64, dice: &mut Dice) -> Result<u16> {
-        let (verb, body) = match dice.share() {
-            _ if dice.share() < disables => ("disable", Value::Null),
+    pub(crate) async fn ask_something(&self, pipeline: &str, disables: f64, rng: &mut Rng) -> Result<u16> {
+        let (verb, body) = match rng.share() {
+            _ if rng.share() < disables => ("disable", Value::Null),
             ..0.35 => ("run", json!({})),
             ..0.74 => ("run", json!({"on_active": "after"})),
             ..0.76 => ("run", json!({"mode": "full", "on_active": "after"})),
-            ..0.78 => ("run", json!({"keys": some_keys(dice), "on_active": "after"})),
+            ..0.78 => ("run", json!({"keys": some_keys(rng), "on_active": "after"})),
             ..0.82 => ("pause", json!({})),
             ..0.87 => ("cancel", json!({})),
             _ => ("enable", Value::Null),
@@ -150,8 +150,8 @@ impl Api {
     }
 }
 
-fn serve(ground: &Ground, port: u16) -> Result<Child> {
-    let process = ground
+fn serve(fixture: &Fixture, port: u16) -> Result<Child> {
+    let process = fixture
         .command("api", &["serve"])?
         .env("VITRINA_API_LISTEN", format!("127.0.0.1:{port}"))
         .env("VITRINA_ADMIN_TOKEN", TOKEN)
@@ -161,8 +161,8 @@ fn serve(ground: &Ground, port: u16) -> Result<Child> {
 }
 
 /// Ids that the tables may have.
-fn some_keys(dice: &mut Dice) -> Vec<[String; 1]> {
-    (0..5).map(|_| [(1.0 + dice.share() * 200.0).floor().to_string()]).collect()
+fn some_keys(rng: &mut Rng) -> Vec<[String; 1]> {
+    (0..5).map(|_| [(1.0 + rng.share() * 200.0).floor().to_string()]).collect()
 }
 
 impl Drop for Api {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
 use crate::report::Sought;
-use crate::{Trial, Weather, storm};
+use crate::{FaultSchedule, Trial, storm};
 
 #[derive(Debug)]
 pub struct Bug {
@@ -18,8 +18,8 @@ pub struct Bug {
     patch: &'static str,
     /// How the rules begin that it breaks: whatever else goes wrong meanwhile does not show it.
     shows_as: &'static [&'static str],
-    /// The weather that brings it to light.
-    tune: fn(&mut Weather),
+    /// The faults that brings it to light.
+    tune: fn(&mut FaultSchedule),
 }
 
 macro_rules! bug {
@@ -39,9 +39,9 @@ pub const ALL: &[Bug] = &[
         "fence",
         "a batch is committed whoever owns the pipeline, on whatever checkpoint",
         ["a batch was committed by someone who is not the owner"],
-        |weather| {
-            (weather.kills, weather.zombies, weather.terminations) = (0, 0, 0);
-            (weather.mutes, weather.own_logins) = (120, true);
+        |schedule| {
+            (schedule.kills, schedule.zombies, schedule.terminations) = (0, 0, 0);
+            (schedule.isolations, schedule.own_logins) = (120, true);
         }
     ),
     bug!(
@@ -54,22 +54,22 @@ pub const ALL: &[Bug] = &[
         "finish",
         "a run is ended by whoever thinks he owns it",
         ["a run was ended by someone who is not its owner"],
-        |weather| weather.zombies = 120
+        |schedule| schedule.zombies = 120
     ),
     bug!("recovery", "runs are taken over while their lease is alive", ["a live lease was taken"], |_| {}),
     bug!(
         "cursor",
         "reading goes on from the greatest cursor, and late transactions are missed",
         [LOST, "in the end the mart differs from its source"],
-        |weather| (weather.kills, weather.zombies, weather.writers) = (0, 0, 10)
+        |schedule| (schedule.kills, schedule.zombies, schedule.writers) = (0, 0, 10)
     ),
     bug!(
         "heartbeat",
         "leases are not renewed while a batch is under way",
         ["a healthy runner lost its lease"],
-        |weather| {
-            (weather.kills, weather.zombies, weather.terminations, weather.mutes) = (0, 0, 0, 0);
-            weather.blocks = 120;
+        |schedule| {
+            (schedule.kills, schedule.zombies, schedule.terminations, schedule.isolations) = (0, 0, 0, 0);
+            schedule.blocks = 120;
         }
     ),
     bug!(
@@ -82,65 +82,66 @@ pub const ALL: &[Bug] = &[
         "disabled",
         "a disabled pipeline whose runner died is left alone",
         ["nobody took over"],
-        |weather| (weather.kills, weather.blocks, weather.calls, weather.disables) = (480, 120, 2400, 0.2)
+        |schedule| (schedule.kills, schedule.blocks, schedule.calls, schedule.disables) =
+            (480, 120, 2400, 0.2)
     ),
     bug!(
         "snapshot",
         "the snapshot is taken before tables are locked, and a truncated one looks empty",
         [LOST, "a mart was emptied", "a row vanished that its source still has"],
-        |weather| {
-            weather.only(&[]);
-            (weather.writers, weather.rewrites) = (6, 720);
+        |schedule| {
+            schedule.only(&[]);
+            (schedule.writers, schedule.rewrites) = (6, 720);
         }
     ),
     bug!(
         "refused-row",
         "the next COPY is sent before it is known whether the last one failed",
         ["a run is stuck", "a run failed", "a pipeline does not settle"],
-        |weather| {
-            weather.only(&[]);
-            weather.writers = 6;
+        |schedule| {
+            schedule.only(&[]);
+            schedule.writers = 6;
         }
     ),
-    bug!("old-load", "a load continues what another run has left", [DIFFERS], |weather| {
-        weather.only(&[Trial::Stack]);
+    bug!("old-load", "a load continues what another run has left", [DIFFERS], |schedule| {
+        schedule.only(&[Trial::FailedLoad]);
     }),
-    bug!("two-writers", "a mart is written by whoever asks", ["a second pipeline wrote"], |weather| {
-        weather.only(&[Trial::Second]);
+    bug!("two-writers", "a mart is written by whoever asks", ["a second pipeline wrote"], |schedule| {
+        schedule.only(&[Trial::SecondWriter]);
     }),
     bug!(
         "column-type",
         "a column that got another type is read as if it had the old one",
         [DIFFERS],
-        |weather| {
-            weather.only(&[Trial::Typed]);
+        |schedule| {
+            schedule.only(&[Trial::RetypedColumn]);
         }
     ),
     bug!(
         "restored-source",
         "a source that has gone back in time is believed",
         ["a mart differs from a source that was restored"],
-        |weather| weather.only(&[Trial::Archive])
+        |schedule| schedule.only(&[Trial::RestoredSource])
     ),
-    bug!("rounding", "a mart takes values that it rounds", [DIFFERS], |weather| weather
-        .only(&[Trial::Price])),
+    bug!("rounding", "a mart takes values that it rounds", [DIFFERS], |schedule| schedule
+        .only(&[Trial::WidenedNumeric])),
     bug!(
         "delete-steps",
         "the delete limit counts anew with every attempt",
         ["the delete limit was passed", "a run above its delete limit succeeded"],
-        |weather| weather.only(&[Trial::Stock])
+        |schedule| schedule.only(&[Trial::DeleteLimit])
     ),
     bug!(
         "emptied-mart",
         "a mart that somebody has emptied is believed to hold what it held",
         [DIFFERS],
-        |weather| weather.only(&[Trial::Swap])
+        |schedule| schedule.only(&[Trial::ReplacedMart])
     ),
     bug!(
         "null-is-zero",
         "a comparison takes NULL for zero",
         ["a comparison does not see that a mart differs"],
-        |weather| weather.only(&[Trial::Vault])
+        |schedule| schedule.only(&[Trial::Comparison])
     ),
 ];
 
@@ -171,9 +172,10 @@ impl Workshop {
     /// Builds the binary with the bug, unless that has been done before, and storms until it shows.
     pub async fn hunt(&self, bug: &Bug, folder: &Path, seed: u64) -> Result<Sought> {
         let binary = self.build(bug).with_context(|| format!("the binary with bug {}", bug.name))?;
-        let mut weather = Weather { sought: bug.shows_as, restarts: 0, ..Weather::of(seed, LONGEST_HUNT) };
-        (bug.tune)(&mut weather);
-        let stormed = storm(&binary, folder, &weather).await?;
+        let mut schedule =
+            FaultSchedule { sought: bug.shows_as, restarts: 0, ..FaultSchedule::of(seed, LONGEST_HUNT) };
+        (bug.tune)(&mut schedule);
+        let stormed = storm(&binary, folder, &schedule).await?;
         let first = stormed.violations.first();
         Ok(Sought {
             bug: bug.name.to_owned(),

@@ -7,8 +7,8 @@ use anyhow::Result;
 use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
-use crate::dice::Dice;
 use crate::fleet::socket_of;
+use crate::rng::Rng;
 use crate::storm::Storm;
 
 /// Of the triggers: before rows of a mart are written, and before a run is ended.
@@ -17,13 +17,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Answers whether somebody was caught and harmed.
-pub(crate) async fn hold(storm: &Storm, dice: &mut Dice) -> Result<bool> {
-    let (holder, watcher) = (storm.ground.session().await?, storm.ground.session().await?);
-    let point = dice.pick(&POINTS).copied().unwrap_or(POINTS[0]);
+pub(crate) async fn hold(storm: &Storm, rng: &mut Rng) -> Result<bool> {
+    let (holder, watcher) = (storm.fixture.session().await?, storm.fixture.session().await?);
+    let point = rng.pick(&POINTS).copied().unwrap_or(POINTS[0]);
     let lock = format!("set lock_timeout = '1s'; select pg_advisory_lock(4711, {point})");
     holder.client.batch_execute(&lock).await?;
     let Some(port) = caught(&watcher.client, point).await? else { return Ok(false) };
-    let stopped = dice.share() < 0.5;
+    let stopped = rng.share() < 0.5;
     let harmed = {
         let mut fleet = storm.fleet.lock().expect("no holder panics");
         let name = socket_of(port).and_then(|socket| fleet.holder_of(&socket));
@@ -35,10 +35,10 @@ pub(crate) async fn hold(storm: &Storm, dice: &mut Dice) -> Result<bool> {
     };
     let Some(name) = harmed else { return Ok(false) };
     // A row of the pipeline may be locked for as long: shorter than anybody waits for a takeover.
-    sleep(dice.between(Duration::from_millis(100), storm.weather.lease.mul_f64(1.2))).await;
+    sleep(rng.between(Duration::from_millis(100), storm.schedule.lease.mul_f64(1.2))).await;
     drop(holder);
     if stopped {
-        sleep(dice.about(storm.weather.lease)).await;
+        sleep(rng.about(storm.schedule.lease)).await;
         storm.fleet.lock().expect("no holder panics").wake(&name);
     }
     Ok(true)

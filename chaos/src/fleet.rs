@@ -12,14 +12,14 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::dice::Dice;
-use crate::ground::Ground;
-use crate::weather::Weather;
+use crate::fault_schedule::FaultSchedule;
+use crate::fixture::Fixture;
+use crate::rng::Rng;
 
 #[derive(Debug)]
 pub struct Fleet {
-    ground: Ground,
-    weather: Weather,
+    fixture: Fixture,
+    schedule: FaultSchedule,
     runners: Vec<Runner>,
     started: u32,
     keeper: Option<String>,
@@ -49,17 +49,17 @@ pub struct Ended {
 }
 
 impl Fleet {
-    pub fn start(ground: &Ground, weather: &Weather) -> Result<Self> {
+    pub fn start(fixture: &Fixture, schedule: &FaultSchedule) -> Result<Self> {
         let mut fleet = Self {
-            ground: ground.clone(),
-            weather: weather.clone(),
+            fixture: fixture.clone(),
+            schedule: schedule.clone(),
             runners: Vec::new(),
             started: 0,
             keeper: None,
             disturbed: HashMap::new(),
             server_since: Some(Instant::now()),
         };
-        for _ in 0..weather.runners {
+        for _ in 0..schedule.runners {
             fleet.add()?;
         }
         fleet.change_keeper();
@@ -70,22 +70,22 @@ impl Fleet {
         self.started += 1;
         let name = format!("runner-{}", self.started);
         let child = self
-            .ground
+            .fixture
             .command(&name, &["runner"])?
             .env("VITRINA_RUNNER_NAME", &name)
             // By this the triggers of the harness know whose session they are in.
-            .env("VITRINA_DATABASE_URL", format!("{}?options=-c%20chaos.runner%3D{name}", self.ground.url))
-            .env("VITRINA_RUNNER_LEASE", format!("{}ms", self.weather.lease.as_millis()))
+            .env("VITRINA_DATABASE_URL", format!("{}?options=-c%20chaos.runner%3D{name}", self.fixture.url))
+            .env("VITRINA_RUNNER_LEASE", format!("{}ms", self.schedule.lease.as_millis()))
             .env("VITRINA_RUNNER_POLL_INTERVAL", "100ms")
             .env(
                 "VITRINA_CONNECTIONS_MARTS_URL",
-                self.ground.marts_url(self.weather.own_logins.then_some(self.started)),
+                self.fixture.marts_url(self.schedule.own_logins.then_some(self.started)),
             )
             .spawn()?;
         if self.server_since.is_none() {
             self.disturbed.insert(name.clone(), SystemTime::now());
         }
-        let log = self.ground.log(&name);
+        let log = self.fixture.log(&name);
         self.runners.push(Runner { name, child, since: Instant::now(), stopped: false, log, read: 0 });
         Ok(())
     }
@@ -101,17 +101,17 @@ impl Fleet {
     }
 
     /// One that is at work, as a rule: harm to the idle proves little.
-    fn pick(&self, at_work: &[String], dice: &mut Dice) -> Option<String> {
+    fn pick(&self, at_work: &[String], rng: &mut Rng) -> Option<String> {
         let spared = |runner: &&Runner| !runner.stopped && self.keeper.as_ref() != Some(&runner.name);
         let names: Vec<_> = self.runners.iter().filter(spared).map(|runner| runner.name.clone()).collect();
         let busy: Vec<_> = names.iter().filter(|name| at_work.contains(name)).cloned().collect();
-        let from = if busy.is_empty() || dice.share() < 0.2 { names } else { busy };
-        dice.pick(&from).cloned()
+        let from = if busy.is_empty() || rng.share() < 0.2 { names } else { busy };
+        rng.pick(&from).cloned()
     }
 
     /// `kill -9`, and another one under a fresh name.
-    pub fn kill(&mut self, at_work: &[String], dice: &mut Dice) -> Result<bool> {
-        let Some(name) = self.pick(at_work, dice) else { return Ok(false) };
+    pub fn kill(&mut self, at_work: &[String], rng: &mut Rng) -> Result<bool> {
+        let Some(name) = self.pick(at_work, rng) else { return Ok(false) };
         self.kill_this(&name)
     }
 
@@ -131,8 +131,8 @@ impl Fleet {
         Ok(true)
     }
 
-    pub fn stop(&mut self, at_work: &[String], dice: &mut Dice) -> Option<String> {
-        let name = self.pick(at_work, dice)?;
+    pub fn stop(&mut self, at_work: &[String], rng: &mut Rng) -> Option<String> {
+        let name = self.pick(at_work, rng)?;
         self.stop_this(&name).then_some(name)
     }
 

@@ -3,23 +3,23 @@
 //! into the binary by hand prove that the probes can see.
 
 mod api;
-mod archive;
 pub mod bugs;
-mod dice;
-mod elsewhere;
 mod failpoints;
+mod fault_schedule;
 mod faults;
+pub mod fixture;
 pub mod fleet;
-pub mod ground;
-mod mute;
+mod isolation;
 mod pipelines;
 pub mod probes;
+mod remote;
 pub mod report;
+mod restored_source;
 mod rewrites;
+mod rng;
 mod storm;
 mod trials;
-mod weather;
 
+pub use fault_schedule::FaultSchedule;
 pub use storm::{fill_marts, storm};
 pub use trials::Trial;
-pub use weather::Weather;

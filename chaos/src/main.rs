@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use vitrina_chaos::bugs::{self, Bug, Workshop};
 use vitrina_chaos::report::Report;
-use vitrina_chaos::{Trial, Weather, storm};
+use vitrina_chaos::{FaultSchedule, Trial, storm};
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
@@ -27,20 +27,20 @@ async fn main() -> Result<ExitCode> {
 }
 
 async fn run() -> Result<Report> {
-    let weather = weather()?;
+    let schedule = schedule()?;
     let bugs = chosen_bugs()?;
     let folder = tempfile::Builder::new().prefix("vitrina-chaos-").tempdir()?;
     let mut report = Report::default();
-    if !weather.length.is_zero() {
-        eprintln!("storm of {} s, seed {} …", weather.length.as_secs(), weather.seed);
-        let stormed = storm(&binary(folder.path())?, &folder.path().join("storm"), &weather).await?;
+    if !schedule.length.is_zero() {
+        eprintln!("storm of {} s, seed {} …", schedule.length.as_secs(), schedule.seed);
+        let stormed = storm(&binary(folder.path())?, &folder.path().join("storm"), &schedule).await?;
         print!("{}", stormed.summary());
         report.storm = Some(stormed);
     }
     let workshop = Workshop::open()?;
     for bug in bugs {
         eprintln!("{}: {} …", bug.name, bug.about);
-        let sought = workshop.hunt(bug, &folder.path().join(bug.name), weather.seed).await?;
+        let sought = workshop.hunt(bug, &folder.path().join(bug.name), schedule.seed).await?;
         println!("{}", sought.summary());
         report.bugs.push(sought);
     }
@@ -59,17 +59,17 @@ fn binary(folder: &std::path::Path) -> Result<PathBuf> {
     Ok(copy)
 }
 
-fn weather() -> Result<Weather> {
+fn schedule() -> Result<FaultSchedule> {
     let seed = variable("CHAOS_SEED")?.unwrap_or_else(|| std::process::id().into());
-    let mut weather =
-        Weather { search: true, ..Weather::of(seed, variable("CHAOS_SECONDS")?.unwrap_or(900)) };
-    weather.kills = variable("CHAOS_KILLS")?.unwrap_or(weather.kills);
-    weather.zombies = variable("CHAOS_ZOMBIES")?.unwrap_or(weather.zombies);
-    weather.restarts = variable("CHAOS_RESTARTS")?.unwrap_or(weather.restarts);
+    let mut schedule =
+        FaultSchedule { search: true, ..FaultSchedule::of(seed, variable("CHAOS_SECONDS")?.unwrap_or(900)) };
+    schedule.kills = variable("CHAOS_KILLS")?.unwrap_or(schedule.kills);
+    schedule.zombies = variable("CHAOS_ZOMBIES")?.unwrap_or(schedule.zombies);
+    schedule.restarts = variable("CHAOS_RESTARTS")?.unwrap_or(schedule.restarts);
     if let Some(trials) = chosen_trials()? {
-        weather.only(&trials);
+        schedule.only(&trials);
     }
-    Ok(weather)
+    Ok(schedule)
 }
 
 /// A storm of nothing else, to see what is wrong with one.

@@ -20,7 +20,7 @@ pub struct Stormed {
     pub restarts: u32,
     pub terminated_sessions: u32,
     pub blocked_marts: u32,
-    pub muted_runners: u32,
+    pub isolated_runners: u32,
     pub rewrites: u32,
     pub failpoints: u32,
     pub api_kills: u32,
@@ -81,14 +81,14 @@ impl Report {
 impl Stormed {
     pub fn summary(&self) -> String {
         let mut text = format!(
-            "seed {}: {} kills, {} zombies, {} restarts, {} sessions ended, {} marts blocked, {} runners muted, {} tables rewritten, {} runners held at a failpoint, {} kills of the API, {} search servers harmed, {} calls of the API in {:.0} s\n",
+            "seed {}: {} kills, {} zombies, {} restarts, {} sessions ended, {} marts blocked, {} runners isolated, {} tables rewritten, {} runners held at a failpoint, {} kills of the API, {} search servers harmed, {} calls of the API in {:.0} s\n",
             self.seed,
             self.kills,
             self.zombies,
             self.restarts,
             self.terminated_sessions,
             self.blocked_marts,
-            self.muted_runners,
+            self.isolated_runners,
             self.rewrites,
             self.failpoints,
             self.api_kills,

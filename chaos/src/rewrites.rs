@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::storm::Storm;
 
 /// Runners wait behind a statement that waits for its lock: it gives up before that is a fault of its own.
@@ -37,10 +37,10 @@ const TRUNCATE_FILM: &str =
     "begin; create temp table kept on commit drop as table content.film with no data; lock table content.film in access exclusive mode;
      insert into kept table content.film; truncate content.film; insert into content.film overriding system value table kept; commit";
 
-pub(crate) async fn rewrite(storm: &Storm, dice: &mut Dice) -> Result<()> {
-    let session = storm.ground.session().await?;
+pub(crate) async fn rewrite(storm: &Storm, rng: &mut Rng) -> Result<()> {
+    let session = storm.fixture.session().await?;
     session.client.batch_execute(LOCK_TIMEOUT).await?;
-    for statement in dice.pick(&REWRITES).copied().unwrap_or_default() {
+    for statement in rng.pick(&REWRITES).copied().unwrap_or_default() {
         let mut tried = Ok(());
         for _ in 0..TRIES {
             tried = session.client.batch_execute(statement).await;

@@ -10,15 +10,15 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
-use crate::dice::Dice;
+use crate::fault_schedule::FaultSchedule;
 use crate::faults::{self, Harm, Tally};
+use crate::fixture::Fixture;
 use crate::fleet::Fleet;
-use crate::ground::Ground;
 use crate::pipelines;
 use crate::probes::{self, Prober, Violation};
 use crate::report::Stormed;
+use crate::rng::Rng;
 use crate::trials;
-use crate::weather::Weather;
 
 /// Between two probes: some twenty a second, and most of the machine is left to the storm.
 const BETWEEN_PROBES: Duration = Duration::from_millis(20);
@@ -28,10 +28,10 @@ const CALM: Duration = Duration::from_secs(120);
 const ENOUGH: usize = 20;
 
 pub(crate) struct Storm {
-    pub(crate) ground: Ground,
+    pub(crate) fixture: Fixture,
     pub(crate) fleet: Arc<Mutex<Fleet>>,
     pub(crate) api: Arc<Api>,
-    pub(crate) weather: Weather,
+    pub(crate) schedule: FaultSchedule,
     pub(crate) tally: Arc<Mutex<Tally>>,
     /// What trials have found and nobody has seen yet.
     pub(crate) found: Arc<Mutex<Vec<Violation>>>,
@@ -40,55 +40,56 @@ pub(crate) struct Storm {
 }
 
 /// Storms on this binary. Logs stay below `folder`.
-pub async fn storm(binary: &Path, folder: &Path, weather: &Weather) -> Result<Stormed> {
-    let ground = Ground::prepare(binary, folder, weather).await?;
+pub async fn storm(binary: &Path, folder: &Path, schedule: &FaultSchedule) -> Result<Stormed> {
+    let fixture = Fixture::prepare(binary, folder, schedule).await?;
     let started = Instant::now();
-    let stormed = blow(&ground, weather).await?;
-    ground.clear().await?;
+    let stormed = blow(&fixture, schedule).await?;
+    fixture.clear().await?;
     Ok(Stormed { seconds: started.elapsed().as_secs_f64(), ..stormed })
 }
 
 /// All marts as their sources are, and nobody at work any more.
-pub async fn fill_marts(ground: &Ground) -> Result<()> {
-    let (api, weather) = (Api::start(ground).await?, Weather { runners: 1, ..Weather::of(1, 1) });
-    api.describe(&pipelines::targets(&weather)).await?;
-    for mut pipeline in pipelines::all(&weather) {
+pub async fn fill_marts(fixture: &Fixture) -> Result<()> {
+    let (api, schedule) =
+        (Api::start(fixture).await?, FaultSchedule { runners: 1, ..FaultSchedule::of(1, 1) });
+    api.describe(&pipelines::targets(&schedule)).await?;
+    for mut pipeline in pipelines::all(&schedule) {
         pipeline["schedule_interval"] = serde_json::Value::Null;
         pipeline["full_schedule"] = serde_json::Value::Null;
         api.create(&pipeline).await?;
     }
-    let fleet = Fleet::start(ground, &weather)?;
-    for pipeline in pipelines::NAMES.iter().chain(&ground.elsewhere.names()) {
+    let fleet = Fleet::start(fixture, &schedule)?;
+    for pipeline in pipelines::NAMES.iter().chain(&fixture.remote.names()) {
         api.succeed(pipeline, CALM).await?;
     }
     drop(fleet);
     Ok(())
 }
 
-async fn blow(ground: &Ground, weather: &Weather) -> Result<Stormed> {
-    let api = Arc::new(Api::start(ground).await?);
-    api.describe(&pipelines::targets(weather)).await?;
-    for pipeline in pipelines::all(weather) {
+async fn blow(fixture: &Fixture, schedule: &FaultSchedule) -> Result<Stormed> {
+    let api = Arc::new(Api::start(fixture).await?);
+    api.describe(&pipelines::targets(schedule)).await?;
+    for pipeline in pipelines::all(schedule) {
         api.create(&pipeline).await?;
     }
-    for trial in &weather.trials {
-        api.create(&trial.pipeline(weather)).await?;
+    for trial in &schedule.trials {
+        api.create(&trial.pipeline(schedule)).await?;
     }
-    let fleet = Fleet::start(ground, weather)?;
+    let fleet = Fleet::start(fixture, schedule)?;
     let storm = Storm {
-        ground: ground.clone(),
+        fixture: fixture.clone(),
         fleet: Arc::new(Mutex::new(fleet)),
         api,
-        weather: weather.clone(),
+        schedule: schedule.clone(),
         tally: Arc::default(),
         found: Arc::default(),
         over: CancellationToken::new(),
     };
-    let mut prober = Prober::new(ground);
+    let mut prober = Prober::new(fixture);
     let mut found = storm.rage(&mut prober).await?;
-    if !weather.is_hunt() || found.is_empty() {
+    if !schedule.is_hunt() || found.is_empty() {
         let settled = storm.settle(&mut prober).await?;
-        found.extend(settled.into_iter().filter(|violation| weather.counts(&violation.rule)));
+        found.extend(settled.into_iter().filter(|violation| schedule.counts(&violation.rule)));
     }
     Ok(storm.report(&prober, found))
 }
@@ -97,30 +98,30 @@ impl Storm {
     /// Faults and probes side by side; answers what the probes saw.
     async fn rage(&self, prober: &mut Prober) -> Result<Vec<Violation>> {
         let started = Instant::now();
-        let mut dice = Dice::new(self.weather.seed);
+        let mut rng = Rng::new(self.schedule.seed);
         let mut harms = JoinSet::new();
         for harm in Harm::ALL {
-            harms.spawn(faults::keep_harming(self.share(), harm, dice.split()));
+            harms.spawn(faults::keep_harming(self.share(), harm, rng.split()));
         }
-        for _ in 0..self.weather.writers {
+        for _ in 0..self.schedule.writers {
             harms.spawn(faults::keep_writing(self.share()));
         }
-        for trial in self.weather.trials.clone() {
-            harms.spawn(trials::keep_playing(self.share(), trial, dice.split()));
+        for trial in self.schedule.trials.clone() {
+            harms.spawn(trials::keep_playing(self.share(), trial, rng.split()));
         }
         let mut found = Vec::new();
-        while !self.weather.is_over(started.elapsed(), prober.probes) && found.len() < ENOUGH {
+        while !self.schedule.is_over(started.elapsed(), prober.probes) && found.len() < ENOUGH {
             for violation in self.look(prober).await? {
                 let Violation { rule, pipeline, detail, .. } = &violation;
                 eprintln!("after {:.1} s: {rule} ({pipeline}: {detail})", started.elapsed().as_secs_f64());
-                if self.weather.counts(rule) {
+                if self.schedule.counts(rule) {
                     found.push(violation);
                 }
             }
             if !found.is_empty() {
                 let mut tally = self.tally.lock().expect("no holder panics");
                 tally.first_violation.get_or_insert(started.elapsed());
-                if self.weather.is_hunt() {
+                if self.schedule.is_hunt() {
                     break;
                 }
             }
@@ -159,9 +160,9 @@ impl Storm {
     async fn settle(&self, prober: &mut Prober) -> Result<Vec<Violation>> {
         let mut found = Vec::new();
         let accepted = "update content.shelf set title = 'Calm', version = version + 1 where title is null";
-        self.ground.session().await?.client.batch_execute(accepted).await?;
-        self.ground.elsewhere.calm().await;
-        let names: Vec<_> = pipelines::NAMES.into_iter().chain(self.ground.elsewhere.names()).collect();
+        self.fixture.session().await?.client.batch_execute(accepted).await?;
+        self.fixture.remote.calm().await;
+        let names: Vec<_> = pipelines::NAMES.into_iter().chain(self.fixture.remote.names()).collect();
         for pipeline in names.iter().chain(&names) {
             if let Err(error) = self.api.succeed(pipeline, CALM).await {
                 found.push(Violation::new("a pipeline does not settle", pipeline, error.to_string()));
@@ -169,8 +170,8 @@ impl Storm {
             }
         }
         found.extend(self.look(prober).await?);
-        let session = self.ground.session().await?;
-        self.ground.elsewhere.copy(&session.client).await?;
+        let session = self.fixture.session().await?;
+        self.fixture.remote.copy(&session.client).await?;
         found.extend(probes::differences(&session.client).await?);
         found.extend(probes::whole_history(&session.client).await?);
         Ok(found)
@@ -178,10 +179,10 @@ impl Storm {
 
     fn share(&self) -> Self {
         Self {
-            ground: self.ground.clone(),
+            fixture: self.fixture.clone(),
             fleet: Arc::clone(&self.fleet),
             api: Arc::clone(&self.api),
-            weather: self.weather.clone(),
+            schedule: self.schedule.clone(),
             tally: Arc::clone(&self.tally),
             found: Arc::clone(&self.found),
             over: self.over.clone(),
@@ -191,14 +192,14 @@ impl Storm {
     fn report(&self, prober: &Prober, violations: Vec<Violation>) -> Stormed {
         let tally = self.tally.lock().expect("no holder panics");
         Stormed {
-            seed: self.weather.seed,
+            seed: self.schedule.seed,
             seconds: 0.0,
             kills: tally.of(Harm::Kill),
             zombies: tally.of(Harm::Zombie),
             restarts: tally.of(Harm::Restart),
             terminated_sessions: tally.of(Harm::Terminate),
             blocked_marts: tally.of(Harm::Block),
-            muted_runners: tally.of(Harm::Mute),
+            isolated_runners: tally.of(Harm::Isolate),
             rewrites: tally.of(Harm::Rewrite),
             failpoints: tally.of(Harm::Failpoint),
             api_kills: tally.of(Harm::KillApi),
@@ -216,7 +217,7 @@ impl Storm {
             longest_takeover_seconds: prober.longest_takeover,
             seconds_to_first_violation: tally.first_violation.map(|after| after.as_secs_f64()),
             violations,
-            logs: PathBuf::from(&self.ground.logs),
+            logs: PathBuf::from(&self.fixture.logs),
         }
     }
 }

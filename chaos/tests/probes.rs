@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio_postgres::Client;
+use vitrina_chaos::fixture::Fixture;
 use vitrina_chaos::fleet::Fleet;
-use vitrina_chaos::ground::Ground;
 use vitrina_chaos::probes::{Prober, Violation, differences, left_behind};
-use vitrina_chaos::{Weather, fill_marts};
+use vitrina_chaos::{FaultSchedule, fill_marts};
 
 /// A run that somebody executes, of pipeline `film`.
 const RUNNING: &str = "
@@ -130,13 +130,13 @@ fn plants() -> Vec<Plant> {
     ]
 }
 
-async fn ground() -> (tempfile::TempDir, Ground) {
+async fn fixture() -> (tempfile::TempDir, Fixture) {
     let binary: PathBuf =
         std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("vitrina");
     let folder = tempfile::tempdir().unwrap();
-    let ground = Ground::prepare(&binary, folder.path(), &Weather::of(1, 1)).await.unwrap();
-    fill_marts(&ground).await.unwrap();
-    (folder, ground)
+    let fixture = Fixture::prepare(&binary, folder.path(), &FaultSchedule::of(1, 1)).await.unwrap();
+    fill_marts(&fixture).await.unwrap();
+    (folder, fixture)
 }
 
 async fn execute(client: &Client, sql: &str) {
@@ -149,15 +149,16 @@ fn rules(found: &[Violation]) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_probe_reports_what_is_planted_for_it() {
-    let (_folder, ground) = ground().await;
-    let session = ground.session().await.unwrap();
-    let fleet = Mutex::new(Fleet::start(&ground, &Weather { runners: 0, ..Weather::of(1, 1) }).unwrap());
-    assert_eq!(Prober::new(&ground).probe(&fleet).await.unwrap(), []);
+    let (_folder, fixture) = fixture().await;
+    let session = fixture.session().await.unwrap();
+    let fleet =
+        Mutex::new(Fleet::start(&fixture, &FaultSchedule { runners: 0, ..FaultSchedule::of(1, 1) }).unwrap());
+    assert_eq!(Prober::new(&fixture).probe(&fleet).await.unwrap(), []);
     assert_eq!(differences(&session.client).await.unwrap(), []);
 
     for Plant { rule, before, plant, after } in plants() {
         execute(&session.client, &before).await;
-        let mut prober = Prober::new(&ground);
+        let mut prober = Prober::new(&fixture);
         prober.probe(&fleet).await.unwrap();
         execute(&session.client, &plant).await;
         let found = prober.probe(&fleet).await.unwrap();
@@ -170,8 +171,8 @@ async fn every_probe_reports_what_is_planted_for_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_nobody_takes_is_noticed_once_somebody_healthy_could_have() {
-    let (_folder, ground) = ground().await;
-    let session = ground.session().await.unwrap();
+    let (_folder, fixture) = fixture().await;
+    let session = fixture.session().await.unwrap();
     let client = &session.client;
     execute(client, RUNNING).await;
     execute(

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use vitrina_chaos::{Weather, storm};
+use vitrina_chaos::{FaultSchedule, storm};
 
 /// The binary that this build made, beside the tests.
 fn binary() -> PathBuf {
@@ -17,13 +17,13 @@ fn binary() -> PathBuf {
 async fn a_storm_of_kills_zombies_and_crashes_breaks_no_promise() {
     let folder = tempfile::tempdir().unwrap();
     // A longer lease than in the whole storm, and no trials: other tests want the machine as well.
-    let calmer = Weather {
+    let calmer = FaultSchedule {
         lease: std::time::Duration::from_secs(3),
         kills: 12,
         zombies: 2,
         min_probes: 21,
         trials: Vec::new(),
-        ..Weather::of(1, 15)
+        ..FaultSchedule::of(1, 15)
     };
     let stormed = storm(&binary(), folder.path(), &calmer).await.unwrap();
     if !stormed.violations.is_empty() {

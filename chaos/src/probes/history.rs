@@ -13,11 +13,11 @@ use crate::fleet::Fleet;
 const EXPLAINED: [&str; 1] = ["run.stalled"];
 /// What pipelines of trials are meant to fail with.
 const MEANT: [(&str, &str); 5] = [
-    ("stack", "rejects.limit"),
-    ("stock", "sink.delete_limit"),
-    ("price", "sink.type_mismatch"),
-    ("typed", "sink.type_mismatch"),
-    ("second", "sink.owned"),
+    ("failed_load", "rejects.limit"),
+    ("delete_limit", "sink.delete_limit"),
+    ("widened_numeric", "sink.type_mismatch"),
+    ("retyped_column", "sink.type_mismatch"),
+    ("second_writer", "sink.owned"),
 ];
 
 impl Prober {

@@ -70,8 +70,8 @@ impl Marks {
     }
 }
 
-/// `opened_at` is the start of the transaction that opened the pass, so its snapshot is as late or later. A copy of a target
-/// elsewhere is as far as its pipeline was before it was made.
+/// `opened_at` is the start of the transaction that opened the pass, so its snapshot is as late or later. A copy of a
+/// remote target is as far as its pipeline was before it was made.
 async fn progress(client: &Client) -> Result<HashMap<String, Progress>> {
     let sql = "select p.name, (extract(epoch from clock_timestamp()) * 1000000)::bigint,
                       (extract(epoch from case when e.mart is null then (s.checkpoint #>> '{position,done,opened_at}')::timestamptz else e.opened_at end) * 1000000)::bigint,

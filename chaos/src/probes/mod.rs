@@ -14,8 +14,8 @@ use serde::Serialize;
 use tokio_postgres::Client;
 
 use self::pace::Pace;
+use crate::fixture::{Fixture, Session};
 use crate::fleet::Fleet;
-use crate::ground::{Ground, Session};
 
 pub use marts::differences;
 pub use runs::{left_behind, whole_history};
@@ -51,7 +51,7 @@ const BETWEEN_COPIES: Duration = Duration::from_millis(500);
 /// What the probes remember from one to the next.
 #[derive(Debug)]
 pub struct Prober {
-    ground: Ground,
+    fixture: Fixture,
     session: Option<Session>,
     blamed: Fresh,
     takeovers: Fresh,
@@ -59,7 +59,7 @@ pub struct Prober {
     marks: marts::Marks,
     /// Things that last are told once.
     told: HashSet<(String, String)>,
-    /// When targets elsewhere were copied last.
+    /// When remote targets were copied last.
     copied: Option<Instant>,
     pace: Pace,
     pub probes: u64,
@@ -68,9 +68,9 @@ pub struct Prober {
 }
 
 impl Prober {
-    pub fn new(ground: &Ground) -> Self {
+    pub fn new(fixture: &Fixture) -> Self {
         Self {
-            ground: ground.clone(),
+            fixture: fixture.clone(),
             session: None,
             blamed: Fresh::of("chaos.violations"),
             takeovers: Fresh::of("chaos.takeovers"),
@@ -89,10 +89,10 @@ impl Prober {
     pub async fn probe(&mut self, fleet: &Mutex<Fleet>) -> Result<Vec<Violation>> {
         let session = match self.session.take() {
             Some(session) => session,
-            None => self.ground.session().await?,
+            None => self.fixture.session().await?,
         };
         if self.copied.is_none_or(|copied| copied.elapsed() > BETWEEN_COPIES) {
-            self.ground.elsewhere.copy(&session.client).await?;
+            self.fixture.remote.copy(&session.client).await?;
             self.copied = Some(Instant::now());
         }
         self.pace.measure(&session.client).await?;

@@ -14,12 +14,12 @@ const DIFFERENT: &str = "select count(*) from ((table content.$1 except all tabl
 
 impl Storm {
     pub(super) async fn execute(&self, sql: &str) -> Result<()> {
-        let session = self.ground.session().await?;
+        let session = self.fixture.session().await?;
         session.client.batch_execute(sql).await.with_context(|| sql.to_owned())
     }
 
     pub(super) async fn count(&self, sql: &str) -> Result<i64> {
-        let session = self.ground.session().await?;
+        let session = self.fixture.session().await?;
         Ok(session.client.query_one(sql, &[]).await.with_context(|| sql.to_owned())?.get(0))
     }
 

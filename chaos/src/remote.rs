@@ -11,8 +11,8 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 use vitrina_testbed::{Distribution, FaultProxy, OwnSearchServer, SearchServer, Storm as Faults};
 
-use crate::dice::Dice;
-use crate::ground::connect;
+use crate::fixture::connect;
+use crate::rng::Rng;
 
 pub(crate) const REMOTE: &str = "film_remote";
 pub(crate) const INDEX: &str = "film_index";
@@ -22,7 +22,7 @@ const FAULTS: f64 = 0.05;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
-pub(crate) struct Elsewhere {
+pub(crate) struct Remote {
     remote_url: String,
     search: Option<Search>,
 }
@@ -41,7 +41,7 @@ type Row = (i32, i64, String);
 const REMOTE_TABLE: &str = "create schema analytics;
     create table analytics.film_remote (id int primary key, title text not null, version bigint not null, modified timestamptz not null)";
 
-impl Elsewhere {
+impl Remote {
     /// `remote_url` is of an empty database.
     pub(crate) async fn prepare(remote_url: String, with_search: bool, seed: u64) -> Result<Self> {
         connect(&remote_url).await?.client.batch_execute(REMOTE_TABLE).await?;
@@ -103,12 +103,12 @@ impl Elsewhere {
     }
 
     /// Answers whether there was a search server to harm.
-    pub(crate) async fn harm(&self, dice: &mut Dice) -> bool {
+    pub(crate) async fn harm(&self, rng: &mut Rng) -> bool {
         let Some(search) = &self.search else { return false };
         let mut server = search.server.lock().await;
-        if dice.share() < 0.7 {
+        if rng.share() < 0.7 {
             server.freeze();
-            sleep(dice.between(Duration::from_millis(200), Duration::from_secs(3))).await;
+            sleep(rng.between(Duration::from_millis(200), Duration::from_secs(3))).await;
             server.thaw();
         } else {
             server.kill();

@@ -5,18 +5,18 @@ use anyhow::Result;
 use crate::probes::Violation;
 use crate::storm::Storm;
 
-const NAME: &str = "typed";
-const NUMBERS: &str = "alter table content.typed alter column n type bigint using n::bigint";
+const NAME: &str = "retyped_column";
+const NUMBERS: &str = "alter table content.retyped_column alter column n type bigint using n::bigint";
 const FROM_TIMES: &str =
-    "alter table content.typed alter column n type bigint using extract(epoch from n)::bigint";
-const TO_TIMES: &str = "set lock_timeout = '1s'; alter table content.typed alter column n type timestamptz using to_timestamp(n)";
-const IS_TIME: &str = "select count(*) from pg_attribute where attrelid = 'content.typed'::regclass and attname = 'n' and atttypid = 'timestamptz'::regtype";
+    "alter table content.retyped_column alter column n type bigint using extract(epoch from n)::bigint";
+const TO_TIMES: &str = "set lock_timeout = '1s'; alter table content.retyped_column alter column n type timestamptz using to_timestamp(n)";
+const IS_TIME: &str = "select count(*) from pg_attribute where attrelid = 'content.retyped_column'::regclass and attname = 'n' and atttypid = 'timestamptz'::regtype";
 
 pub(super) async fn play(storm: &Storm) -> Result<Option<Violation>> {
     if storm.count(IS_TIME).await? > 0 {
         storm.execute(FROM_TIMES).await?;
     }
-    storm.execute("update content.typed set n = n + 1").await?;
+    storm.execute("update content.retyped_column set n = n + 1").await?;
     let run = storm.request(NAME).await;
     storm.execute(TO_TIMES).await.ok();
     let (outcome, _) = storm.api.end_of(&format!("/runs/{run}")).await?;

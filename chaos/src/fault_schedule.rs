@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::trials::Trial;
 
 #[derive(Debug, Clone)]
-pub struct Weather {
+pub struct FaultSchedule {
     pub seed: u64,
     pub length: Duration,
     /// The storm continues, for up to four times its length, until there were this many: a busy machine allows few.
@@ -21,7 +21,7 @@ pub struct Weather {
     /// Times that a mart is locked for longer than a lease.
     pub blocks: u32,
     /// Times that a runner's heartbeats hang and its mart is locked until somebody has taken its place.
-    pub mutes: u32,
+    pub isolations: u32,
     /// Tables of the source and marts that are truncated and filled again, rewritten, changed in their columns or partitions.
     pub rewrites: u32,
     /// Runners that are held in the middle of a merge or at the end of a run, and killed or stopped there.
@@ -49,7 +49,7 @@ pub struct Weather {
     pub sought: &'static [&'static str],
 }
 
-impl Weather {
+impl FaultSchedule {
     /// The faults of this many seconds at the pace of the whole storm.
     pub fn of(seed: u64, seconds: u32) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Weather {
             restarts: seconds.div_ceil(45),
             terminations: seconds / 2,
             blocks: seconds / 15,
-            mutes: seconds / 20,
+            isolations: seconds / 20,
             rewrites: seconds / 2,
             failpoints: seconds / 4,
             api_kills: seconds / 30,
@@ -83,7 +83,7 @@ impl Weather {
     /// Nobody is harmed and nothing is rewritten: for bugs that a trial alone must find.
     pub fn only(&mut self, trials: &[Trial]) {
         (self.kills, self.zombies, self.restarts, self.terminations) = (0, 0, 0, 0);
-        (self.blocks, self.mutes, self.rewrites, self.failpoints, self.api_kills) = (0, 0, 0, 0, 0);
+        (self.blocks, self.isolations, self.rewrites, self.failpoints, self.api_kills) = (0, 0, 0, 0, 0);
         (self.calls, self.writers) = (0, 0);
         self.trials = trials.to_vec();
         self.search = false;

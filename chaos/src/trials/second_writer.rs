@@ -5,8 +5,8 @@ use anyhow::Result;
 use crate::probes::Violation;
 use crate::storm::Storm;
 
-const NAME: &str = "second";
-const SEND: &str = "update etl.etl_pipelines set target_table = 'analytics.film' where name = 'second' and target_table <> 'analytics.film'";
+const NAME: &str = "second_writer";
+const SEND: &str = "update etl.etl_pipelines set target_table = 'analytics.film' where name = 'second_writer' and target_table <> 'analytics.film'";
 
 pub(super) async fn play(storm: &Storm) -> Result<Option<Violation>> {
     storm.execute(SEND).await?;

@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, ensure};
 use vitrina_cluster::{Cluster, Options};
 
-use crate::ground::{Session, connect, cut_off};
+use crate::fixture::{Session, connect, cut_off};
 
 #[derive(Debug)]
-pub(crate) struct Archive {
+pub(crate) struct RestoredSource {
     cluster: Arc<Mutex<Cluster>>,
     copy: PathBuf,
     url: String,
 }
 
 const TABLE: &str =
-    "create schema content; create table content.archive (id int primary key, title text not null, modified timestamptz not null);
-     create index on content.archive (modified, id)";
+    "create schema content; create table content.restored_source (id int primary key, title text not null, modified timestamptz not null);
+     create index on content.restored_source (modified, id)";
 const SETTINGS: [(&str, &str); 3] = [("fsync", "off"), ("shared_buffers", "16MB"), ("autovacuum", "off")];
 
-impl Archive {
+impl RestoredSource {
     pub(crate) async fn start(folder: &Path) -> Result<Self> {
         let options = Options { die_with_parent: true, ..options(folder.join("postgres"), None) };
         let cluster = tokio::task::spawn_blocking(move || Cluster::start(&options)).await??;

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 /// splitmix64: every seed is as good as another.
 #[derive(Debug, Clone)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Dice of its own for each task, so that one does not depend on how often another throws.
+    /// A generator of its own for each task, so that one does not depend on how often another draws.
     pub fn split(&mut self) -> Self {
-        Self(self.throw())
+        Self(self.next())
     }
 
-    fn throw(&mut self) -> u64 {
+    fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -25,11 +25,11 @@ impl Dice {
 
     /// Below one.
     pub fn share(&mut self) -> f64 {
-        (self.throw() >> 11) as f64 / (1_u64 << 53) as f64
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        let place = self.throw().checked_rem(from.len() as u64)?;
+        let place = self.next().checked_rem(from.len() as u64)?;
         from.get(usize::try_from(place).ok()?)
     }
 

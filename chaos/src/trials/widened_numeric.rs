@@ -5,9 +5,9 @@ use anyhow::Result;
 use crate::probes::Violation;
 use crate::storm::Storm;
 
-const NAME: &str = "price";
-const NARROW: &str = "update content.price set amount = round(amount, 2); alter table content.price alter column amount type numeric(6, 2)";
-const WIDE: &str = "alter table content.price alter column amount type numeric; update content.price set amount = amount + 0.001 where id % 7 = 0";
+const NAME: &str = "widened_numeric";
+const NARROW: &str = "update content.widened_numeric set amount = round(amount, 2); alter table content.widened_numeric alter column amount type numeric(6, 2)";
+const WIDE: &str = "alter table content.widened_numeric alter column amount type numeric; update content.widened_numeric set amount = amount + 0.001 where id % 7 = 0";
 
 pub(super) async fn play(storm: &Storm) -> Result<Option<Violation>> {
     for (sql, said) in [(NARROW, "as wide as its mart"), (WIDE, "wider than its mart")] {

@@ -14,17 +14,17 @@ use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
 use vitrina_cluster::{Cluster, Options};
 
-use crate::archive::Archive;
-use crate::elsewhere::Elsewhere;
-use crate::weather::Weather;
+use crate::fault_schedule::FaultSchedule;
+use crate::remote::Remote;
+use crate::restored_source::RestoredSource;
 
 /// Cheap to clone: all share the server.
 #[derive(Debug, Clone)]
-pub struct Ground {
+pub struct Fixture {
     cluster: Arc<Cluster>,
     /// A source that is restored from a copy now and then.
-    pub(crate) archive: Arc<Archive>,
-    pub(crate) elsewhere: Arc<Elsewhere>,
+    pub(crate) restored_source: Arc<RestoredSource>,
+    pub(crate) remote: Arc<Remote>,
     pub binary: PathBuf,
     /// Logs of all processes.
     pub logs: PathBuf,
@@ -52,8 +52,8 @@ const LOGINS: u32 = 16;
 /// Also the name of the harness's own sessions, which are left alone.
 const APPLICATION: &str = "chaos";
 
-impl Ground {
-    pub async fn prepare(binary: &Path, folder: &Path, weather: &Weather) -> Result<Self> {
+impl Fixture {
+    pub async fn prepare(binary: &Path, folder: &Path, schedule: &FaultSchedule) -> Result<Self> {
         let logs = folder.join("logs");
         std::fs::create_dir_all(&logs)?;
         let options = Options {
@@ -66,12 +66,12 @@ impl Ground {
         administrator.client.batch_execute("create database cinema").await?;
         administrator.client.batch_execute("create database remote").await?;
         let url = cluster.url("cinema");
-        let archive = Arc::new(Archive::start(&folder.join("archive")).await?);
-        let elsewhere = Elsewhere::prepare(cluster.url("remote"), weather.search, weather.seed).await?;
-        let (cluster, elsewhere) = (Arc::new(cluster), Arc::new(elsewhere));
-        let ground = Self { cluster, archive, elsewhere, binary: binary.to_owned(), logs, url };
-        ground.fill().await?;
-        Ok(ground)
+        let restored_source = Arc::new(RestoredSource::start(&folder.join("restored_source")).await?);
+        let remote = Remote::prepare(cluster.url("remote"), schedule.search, schedule.seed).await?;
+        let (cluster, remote) = (Arc::new(cluster), Arc::new(remote));
+        let fixture = Self { cluster, restored_source, remote, binary: binary.to_owned(), logs, url };
+        fixture.fill().await?;
+        Ok(fixture)
     }
 
     /// The change log comes after the tables and before the pipelines, the harness's triggers last.
@@ -80,7 +80,7 @@ impl Ground {
         self.vitrina("migrate", &["migrate"])?;
         session.client.batch_execute(include_str!("../sql/source.sql")).await.context("source.sql")?;
         session.client.batch_execute(include_str!("../sql/trials.sql")).await.context("trials.sql")?;
-        for table in ["content.actor", "content.stock"] {
+        for table in ["content.actor", "content.delete_limit"] {
             self.vitrina(
                 "changelog",
                 &["changelog", "install", table, "--connection", "content", "--key", "id", "--apply"],
@@ -106,7 +106,7 @@ impl Ground {
         Ok(())
     }
 
-    /// The binary with this ground's addresses and nothing of the caller's settings.
+    /// The binary with this fixture's addresses and nothing of the caller's settings.
     pub(crate) fn command(&self, name: &str, arguments: &[&str]) -> Result<Command> {
         let log = std::fs::File::create(self.log(name))?;
         let mut command = Command::new(&self.binary);
@@ -119,15 +119,15 @@ impl Ground {
             .env("VITRINA_CONNECTIONS_CONTENT_URL", &self.url)
             .env("VITRINA_CONNECTIONS_CONTENT_ALLOWED_SCHEMAS", "content")
             .env("VITRINA_CONNECTIONS_MARTS_URL", &self.url)
-            .env("VITRINA_CONNECTIONS_ARCHIVE_URL", self.archive.url())
-            .env("VITRINA_CONNECTIONS_ARCHIVE_ALLOWED_SCHEMAS", "content")
-            .env("VITRINA_CONNECTIONS_REMOTE_URL", self.elsewhere.remote_url())
+            .env("VITRINA_CONNECTIONS_RESTORED_SOURCE_URL", self.restored_source.url())
+            .env("VITRINA_CONNECTIONS_RESTORED_SOURCE_ALLOWED_SCHEMAS", "content")
+            .env("VITRINA_CONNECTIONS_REMOTE_URL", self.remote.remote_url())
             .env("VITRINA_LOG_FORMAT", "text")
             .current_dir(&self.logs)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
-        if let Some(url) = self.elsewhere.search_url() {
+        if let Some(url) = self.remote.search_url() {
             command.env("VITRINA_CONNECTIONS_SEARCH_URL", url);
         }
         Ok(command)
@@ -152,8 +152,8 @@ impl Ground {
 
     /// Ends the server and deletes its data; the logs stay.
     pub async fn clear(self) -> Result<()> {
-        if let Some(archive) = Arc::into_inner(self.archive) {
-            archive.stop().await.ok();
+        if let Some(restored_source) = Arc::into_inner(self.restored_source) {
+            restored_source.stop().await.ok();
         }
         let Some(cluster) = Arc::into_inner(self.cluster) else { return Ok(()) };
         tokio::task::spawn_blocking(move || cluster.stop()).await?.ok();
