@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use vitrina_core::{Lease, PipelineId};
 use vitrina_store::{Claim, Result, Store, Suspects, Terms};
 
+use crate::exclusive_slot::ExclusiveSlot;
 use crate::executor::Executor;
-use crate::room::Room;
 use crate::{RunLog, RunnerSettings, counters};
 
 /// A stopping runner does not wait longer than this for a meta-store that does not answer.
@@ -28,7 +28,7 @@ pub(crate) struct Dispatcher {
     panicked: Vec<Lease>,
     taken_over: u64,
     run_log: Option<RunLog>,
-    room: Room,
+    exclusive_slot: ExclusiveSlot,
     /// A claim that was asked for and is not answered yet: dropped, its pipeline would be nobody's.
     claiming: JoinSet<Result<Option<Claim>>>,
     /// After an outage live owners are waited for until they have had the time to say so.
@@ -46,7 +46,7 @@ struct Execution {
 impl Dispatcher {
     pub(crate) fn new(settings: Arc<RunnerSettings>, store: Store, shutdown: CancellationToken) -> Self {
         Self {
-            room: Room::new(settings.lease),
+            exclusive_slot: ExclusiveSlot::new(settings.lease),
             settings,
             store,
             shutdown,
@@ -103,7 +103,7 @@ impl Dispatcher {
 
     fn has_room(&self) -> bool {
         let alone = self.under_way.values().any(|execution| execution.suspect);
-        let reserved = self.room.is_held_free() && !self.is_idle();
+        let reserved = self.exclusive_slot.is_held_free() && !self.is_idle();
         self.active() < self.settings.max_concurrent && !alone && !reserved
     }
 
@@ -118,7 +118,7 @@ impl Dispatcher {
             }
             let claimed = self.claiming.join_next().await;
             match claimed.and_then(std::result::Result::ok).unwrap_or(Ok(None))? {
-                None if only_suspects => self.room.not_needed(),
+                None if only_suspects => self.exclusive_slot.not_needed(),
                 claimed => return Ok(claimed),
             }
         }
@@ -126,7 +126,7 @@ impl Dispatcher {
 
     fn terms(&self) -> Terms {
         let suspects = match self.is_idle() {
-            true if self.room.is_held_free() => Suspects::Only,
+            true if self.exclusive_slot.is_held_free() => Suspects::Only,
             true => Suspects::Too,
             false => Suspects::Never,
         };
@@ -145,7 +145,7 @@ impl Dispatcher {
 
     /// For how long a suspect has waited, if one waits.
     pub(crate) fn make_room(&mut self, waited: Option<Duration>) {
-        self.room.asked_for(waited);
+        self.exclusive_slot.asked_for(waited);
     }
 
     pub(crate) fn takes_over(&self) -> bool {

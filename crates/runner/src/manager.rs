@@ -15,7 +15,7 @@ use vitrina_store::{Error as StoreError, Store, Wakeup, Wakeups};
 use crate::dispatcher::Dispatcher;
 use crate::reconciles::Reconciles;
 use crate::requests::Requests;
-use crate::silence::Silence;
+use crate::session_reaper::SessionReaper;
 use crate::untaken::UntakenRuns;
 use crate::{RunLog, RunnerSettings, counters, retention};
 
@@ -38,7 +38,7 @@ pub struct Runner {
 
 /// What other runners leave undone.
 struct Others {
-    silence: Silence,
+    session_reaper: SessionReaper,
     untaken: UntakenRuns,
 }
 
@@ -98,7 +98,7 @@ impl Runner {
         let (mut wakeups, _listening) = self.listen().await?;
         let _deleting = self.delete_old_history();
         let mut others = Others {
-            silence: Silence::new(Arc::clone(&self.settings), self.store.clone()),
+            session_reaper: SessionReaper::new(Arc::clone(&self.settings), self.store.clone()),
             untaken: UntakenRuns::default(),
         };
         tracing::info!(runner = %self.settings.name, max_concurrent = self.settings.max_concurrent, "the runner is ready");
@@ -250,7 +250,7 @@ impl Runner {
             return Ok(None);
         }
         if dispatcher.takes_over() {
-            others.silence.cut_off(&dispatcher.own()).await?;
+            others.session_reaper.cut_off(&dispatcher.own()).await?;
         }
         dispatcher.make_room(self.store.suspect_waits(&self.settings.abilities()).await?);
         match self.store.request_due().await? {

@@ -27,12 +27,12 @@ const MOST_REJECTS: i64 = 100_000;
 
 #[derive(Debug)]
 pub(crate) struct Reconciles {
-    desk: Desk,
+    context: Context,
     open: JoinSet<()>,
 }
 
 #[derive(Debug, Clone)]
-struct Desk {
+struct Context {
     settings: Arc<RunnerSettings>,
     store: Store,
     stop: CancellationToken,
@@ -41,15 +41,17 @@ struct Desk {
 impl Reconciles {
     pub(crate) fn new(settings: Arc<RunnerSettings>, store: Store) -> Self {
         let stop = CancellationToken::new();
-        Self { desk: Desk { settings, store, stop }, open: JoinSet::new() }
+        Self { context: Context { settings, store, stop }, open: JoinSet::new() }
     }
 
     /// Takes what waits, as far as there is room.
     pub(crate) async fn fill(&mut self) -> vitrina_store::Result<()> {
         while self.open.len() < AT_A_TIME {
-            let abilities = self.desk.settings.abilities();
-            let Some(taken) = self.desk.store.take_reconcile(&abilities, LEASE).await? else { return Ok(()) };
-            self.open.spawn(serve(self.desk.clone(), taken));
+            let abilities = self.context.settings.abilities();
+            let Some(taken) = self.context.store.take_reconcile(&abilities, LEASE).await? else {
+                return Ok(());
+            };
+            self.open.spawn(serve(self.context.clone(), taken));
         }
         Ok(())
     }
@@ -69,7 +71,7 @@ impl Reconciles {
 
     /// What is under way is left for another runner to begin anew.
     pub(crate) async fn hand_back(&mut self) {
-        self.desk.stop.cancel();
+        self.context.stop.cancel();
         let handed_back = async { while self.open.join_next().await.is_some() {} };
         timeout(HAND_BACK, handed_back).await.ok();
     }
@@ -85,24 +87,26 @@ enum End {
     Shutdown,
 }
 
-async fn serve(desk: Desk, taken: TakenReconcile) {
+async fn serve(context: Context, taken: TakenReconcile) {
     let (pipeline, level) = (&taken.pipeline.name, taken.level);
     tracing::info!(reconcile = %taken.id, pipeline, %level, "a comparison begins");
-    let notes = Notes { store: desk.store.clone(), pipeline: taken.pipeline.id, progress: Mutex::default() };
+    let notes =
+        Notes { store: context.store.clone(), pipeline: taken.pipeline.id, progress: Mutex::default() };
     let end = tokio::select! {
-        compared = compare(&desk, &taken, &notes) => End::Compared(Box::new(compared)),
-        end = kept(&desk.store, &taken, &notes) => end,
-        () = desk.stop.cancelled() => End::Shutdown,
+        compared = compare(&context, &taken, &notes) => End::Compared(Box::new(compared)),
+        end = kept(&context.store, &taken, &notes) => end,
+        () = context.stop.cancelled() => End::Shutdown,
     };
-    if let Err(error) = conclude(&desk.store, &taken, end).await {
+    if let Err(error) = conclude(&context.store, &taken, end).await {
         tracing::warn!(reconcile = %taken.id, %error, "what a comparison has found is lost; it is made again");
     }
 }
 
 /// What may pass by itself is tried a second time.
-async fn compare(desk: &Desk, taken: &TakenReconcile, notes: &Notes) -> Result<Findings> {
-    let settings = &desk.settings;
-    let refused = desk.store.reject_keys(taken.pipeline.id, &RejectChoice::default(), MOST_REJECTS).await?;
+async fn compare(context: &Context, taken: &TakenReconcile, notes: &Notes) -> Result<Findings> {
+    let settings = &context.settings;
+    let refused =
+        context.store.reject_keys(taken.pipeline.id, &RejectChoice::default(), MOST_REJECTS).await?;
     let refused: HashSet<String> = refused.iter().map(ToString::to_string).collect();
     let order = Order {
         refused: &refused,

@@ -7,7 +7,7 @@ use vitrina_connectors::{sinks, sources};
 use vitrina_core::{Issued, Ledger, PipelineId, Result, Target, TargetName};
 use vitrina_store::{PipelineRef, TakenRequest};
 
-use super::{Desk, unreadable};
+use super::{Context, unreadable};
 
 #[derive(Debug, Deserialize)]
 struct Question {
@@ -32,29 +32,29 @@ struct Source {
     connection: String,
 }
 
-pub(super) async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
+pub(super) async fn answer(context: &Context, taken: &TakenRequest) -> Result<Value> {
     let question = Question::deserialize(&taken.payload).map_err(|error| unreadable(&error))?;
     match &question.end {
-        End::Target(target) => beside_target(desk, taken, &question, target).await?,
-        End::Source(source) => at_source(desk, taken, question.pipeline, source).await?,
+        End::Target(target) => beside_target(context, taken, &question, target).await?,
+        End::Source(source) => at_source(context, taken, question.pipeline, source).await?,
     }
     Ok(json!({}))
 }
 
 async fn beside_target(
-    desk: &Desk,
+    context: &Context,
     taken: &TakenRequest,
     question: &Question,
     target: &Target,
 ) -> Result<()> {
     let pipeline = question.pipeline;
-    let present = present_target(desk, pipeline).await?;
+    let present = present_target(context, pipeline).await?;
     if present.as_ref() == Some(&target.name) {
         // It was sent back there before anybody got to this.
         return Ok(());
     }
     let name: TargetName = target.name.parse()?;
-    let mut issued = desk.store.issued(&[pipeline]).await?;
+    let mut issued = context.store.issued(&[pipeline]).await?;
     issued.adopts |= question.issued.is_none();
     let left = sinks::Left {
         pipeline,
@@ -63,27 +63,32 @@ async fn beside_target(
         installation: taken.installation,
         request: (taken.id, taken.owner),
         issued: &issued,
-        connections: &desk.settings.connections,
+        connections: &context.settings.connections,
     };
-    desk.settings.sinks.of(&name)?.forget(&left).await
+    context.settings.sinks.of(&name)?.forget(&left).await
 }
 
 /// Where it writes now, if it is still there.
-async fn present_target(desk: &Desk, pipeline: PipelineId) -> Result<Option<String>> {
-    match desk.store.pipeline(&PipelineRef::Id(pipeline)).await {
+async fn present_target(context: &Context, pipeline: PipelineId) -> Result<Option<String>> {
+    match context.store.pipeline(&PipelineRef::Id(pipeline)).await {
         Ok(record) => Ok(Some(record.config.effective_target().to_owned())),
         Err(vitrina_store::Error::NoSuchPipeline(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-async fn at_source(desk: &Desk, taken: &TakenRequest, pipeline: PipelineId, source: &Source) -> Result<()> {
+async fn at_source(
+    context: &Context,
+    taken: &TakenRequest,
+    pipeline: PipelineId,
+    source: &Source,
+) -> Result<()> {
     let left = sources::Left {
         pipeline,
         source_type: &source.source_type,
         connection: &source.connection,
         installation: taken.installation,
-        connections: &desk.settings.connections,
+        connections: &context.settings.connections,
     };
-    desk.settings.sources.forget(&left).await
+    context.settings.sources.forget(&left).await
 }

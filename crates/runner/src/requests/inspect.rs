@@ -7,7 +7,7 @@ use vitrina_connectors::sinks;
 use vitrina_core::{Advice, Destination, Error, Pipeline, Result, Target};
 use vitrina_store::TakenRequest;
 
-use super::{Desk, unreadable};
+use super::{Context, unreadable};
 use crate::look::Look;
 
 #[derive(Debug, Deserialize)]
@@ -30,11 +30,11 @@ struct Check {
     hint: Option<String>,
 }
 
-pub(super) async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
+pub(super) async fn answer(context: &Context, taken: &TakenRequest) -> Result<Value> {
     let Question { pipeline, target } =
         Question::deserialize(&taken.payload).map_err(|error| unreadable(&error))?;
     let mut checks = Vec::new();
-    if let Err(error) = inspect(desk, taken, &pipeline, target, &mut checks).await {
+    if let Err(error) = inspect(context, taken, &pipeline, target, &mut checks).await {
         checks.push(Check::of(&error));
     }
     serde_json::to_value(Answer { checks }).map_err(|error| unreadable(&error))
@@ -42,14 +42,14 @@ pub(super) async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
 
 /// What was found before an error stays found.
 async fn inspect(
-    desk: &Desk,
+    context: &Context,
     taken: &TakenRequest,
     pipeline: &Pipeline,
     target: Target,
     checks: &mut Vec<Check>,
 ) -> Result<()> {
-    let connections = desk.settings.connections.afresh();
-    let mut look = Look::at(pipeline, target, &desk.view(&connections, taken.installation)).await?;
+    let connections = context.settings.connections.afresh();
+    let mut look = Look::at(pipeline, target, &context.view(&connections, taken.installation)).await?;
     checks.push(match &look.schema {
         Some(schema) => takes(look.kind(), look.definition(schema), pipeline).await?,
         None => Check::new(

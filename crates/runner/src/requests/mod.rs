@@ -32,12 +32,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What every kind needs.
 #[derive(Debug, Clone)]
-struct Desk {
+struct Context {
     settings: Arc<RunnerSettings>,
     store: Store,
 }
 
-impl Desk {
+impl Context {
     /// What a look at a pipeline and its target needs to know.
     fn view<'a>(&'a self, connections: &'a Connections, installation: Uuid) -> View<'a> {
         View {
@@ -54,21 +54,23 @@ impl Desk {
 
 #[derive(Debug)]
 pub(crate) struct Requests {
-    desk: Desk,
+    context: Context,
     open: JoinSet<()>,
 }
 
 impl Requests {
     pub(crate) fn new(settings: Arc<RunnerSettings>, store: Store) -> Self {
-        Self { desk: Desk { settings, store }, open: JoinSet::new() }
+        Self { context: Context { settings, store }, open: JoinSet::new() }
     }
 
     /// Takes what waits, as far as there is room.
     pub(crate) async fn fill(&mut self) -> vitrina_store::Result<()> {
         while self.open.len() < AT_A_TIME {
-            let abilities = self.desk.settings.abilities();
-            let Some(taken) = self.desk.store.take_request(&abilities, LEASE).await? else { return Ok(()) };
-            self.open.spawn(serve(self.desk.clone(), taken));
+            let abilities = self.context.settings.abilities();
+            let Some(taken) = self.context.store.take_request(&abilities, LEASE).await? else {
+                return Ok(());
+            };
+            self.open.spawn(serve(self.context.clone(), taken));
         }
         Ok(())
     }
@@ -83,43 +85,43 @@ impl Requests {
     }
 }
 
-async fn serve(desk: Desk, taken: TakenRequest) {
+async fn serve(context: Context, taken: TakenRequest) {
     tracing::info!(request = %taken.id, kind = taken.kind, "took a request");
     let answered = tokio::select! {
-        answered = timeout(PATIENCE, answer(&desk, &taken)) => answered.unwrap_or_else(|_| Err(too_long())),
+        answered = timeout(PATIENCE, answer(&context, &taken)) => answered.unwrap_or_else(|_| Err(too_long())),
         // Somebody else has it by now.
-        () = kept(&desk.store, &taken) => return,
+        () = kept(&context.store, &taken) => return,
     };
     // Nobody waits for these: what may pass is tried again when the lease has expired, by whoever comes first.
     if let Err(error) = &answered
         && taken.kind == "forget"
         && error.remedy != Remedy::ReportBug
     {
-        return put_off(&desk, &taken, error).await;
+        return put_off(&context, &taken, error).await;
     }
     let answered = answered.map_err(|error| {
         tracing::warn!(request = %taken.id, kind = taken.kind, %error, "a request cannot be answered");
         (error.code, error.with_values())
     });
-    if let Err(error) = desk.store.answer(&taken, answered).await {
+    if let Err(error) = context.store.answer(&taken, answered).await {
         tracing::warn!(request = %taken.id, %error, "the answer to a request is lost");
     }
 }
 
-async fn put_off(desk: &Desk, taken: &TakenRequest, error: &Error) {
+async fn put_off(context: &Context, taken: &TakenRequest, error: &Error) {
     tracing::warn!(request = %taken.id, %error, "what a deleted pipeline has left cannot be removed now; it is tried again");
-    if let Err(error) = desk.store.keep_request(taken, LATER).await {
+    if let Err(error) = context.store.keep_request(taken, LATER).await {
         tracing::warn!(request = %taken.id, %error, "a request could not be put off");
     }
 }
 
-async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
+async fn answer(context: &Context, taken: &TakenRequest) -> Result<Value> {
     match taken.kind.as_str() {
-        "inspect" => inspect::answer(desk, taken).await,
-        "row" => row::answer(desk, taken).await,
-        "standing" => standing::answer(desk, taken).await,
-        "test_connection" => test_connection::answer(desk, &taken.payload).await,
-        "forget" => forget::answer(desk, taken).await,
+        "inspect" => inspect::answer(context, taken).await,
+        "row" => row::answer(context, taken).await,
+        "standing" => standing::answer(context, taken).await,
+        "test_connection" => test_connection::answer(context, &taken.payload).await,
+        "forget" => forget::answer(context, taken).await,
         kind => Err(Error::fix("request.unknown", format!("this runner knows no request {kind:?}"))
             .hint("the API may be of a newer release than the runner")),
     }

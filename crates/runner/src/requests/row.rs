@@ -9,7 +9,7 @@ use vitrina_connectors::reconcile::{self, Looked, LookedColumn, Office, Order};
 use vitrina_core::{Checkpoint, Level, Pipeline, PipelineId, ReconcileProgress, Result, Target};
 use vitrina_store::{Store, TakenRequest};
 
-use super::{Desk, unreadable};
+use super::{Context, unreadable};
 
 #[derive(Debug, Deserialize)]
 struct Question {
@@ -19,10 +19,10 @@ struct Question {
     key: Value,
 }
 
-pub(super) async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
+pub(super) async fn answer(context: &Context, taken: &TakenRequest) -> Result<Value> {
     let Question { pipeline, target, key } =
         Question::deserialize(&taken.payload).map_err(|error| unreadable(&error))?;
-    let settings = &desk.settings;
+    let settings = &context.settings;
     let connections = settings.connections.afresh();
     let order = Order {
         id: taken.id,
@@ -44,7 +44,7 @@ pub(super) async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
         changelog_max_age: settings.changelog_max_age.as_secs().try_into().unwrap_or(i64::MAX),
         python: settings.python.as_ref(),
     };
-    let office = Files { store: &desk.store, pipeline: pipeline.id };
+    let office = Files { store: &context.store, pipeline: pipeline.id };
     Ok(told(&reconcile::look(&order, &office).await?, &settings.name))
 }
 

@@ -7,7 +7,7 @@ use vitrina_connectors::sinks::{Definition, Standing, StandingField};
 use vitrina_core::{Pipeline, Result, Target, TargetName, is_allowed_target};
 use vitrina_store::TakenRequest;
 
-use super::{Desk, unreadable};
+use super::{Context, unreadable};
 use crate::look::Look;
 
 #[derive(Debug, Deserialize)]
@@ -17,32 +17,32 @@ struct Question {
     pipeline: Option<Pipeline>,
 }
 
-pub(super) async fn answer(desk: &Desk, taken: &TakenRequest) -> Result<Value> {
+pub(super) async fn answer(context: &Context, taken: &TakenRequest) -> Result<Value> {
     let Question { target, pipeline } =
         Question::deserialize(&taken.payload).map_err(|error| unreadable(&error))?;
-    let connections = desk.settings.connections.afresh();
-    let name: TargetName = is_allowed_target(&target.name, &desk.settings.allowed_targets)?;
+    let connections = context.settings.connections.afresh();
+    let name: TargetName = is_allowed_target(&target.name, &context.settings.allowed_targets)?;
     let schema = match &pipeline {
-        Some(pipeline) => columns(desk, taken, pipeline, target.clone()).await?,
+        Some(pipeline) => columns(context, taken, pipeline, target.clone()).await?,
         None => None,
     };
     let known = schema.unwrap_or_else(Schema::empty);
     let pipeline = pipeline.as_ref();
     let definition =
         Definition { name: &name, target: &target, schema: &known, pipeline, connections: &connections };
-    let standing = desk.settings.sinks.of(&name)?.standing(&definition).await?;
-    Ok(told(&standing, !known.fields().is_empty(), &desk.settings.name))
+    let standing = context.settings.sinks.of(&name)?.standing(&definition).await?;
+    Ok(told(&standing, !known.fields().is_empty(), &context.settings.name))
 }
 
 /// Of the rows as they come to the target, where that can be told before they do.
 async fn columns(
-    desk: &Desk,
+    context: &Context,
     taken: &TakenRequest,
     pipeline: &Pipeline,
     target: Target,
 ) -> Result<Option<Schema>> {
-    let connections = desk.settings.connections.afresh();
-    let look = Look::at(pipeline, target, &desk.view(&connections, taken.installation)).await?;
+    let connections = context.settings.connections.afresh();
+    let look = Look::at(pipeline, target, &context.view(&connections, taken.installation)).await?;
     Ok(look.schema.as_deref().cloned())
 }
 

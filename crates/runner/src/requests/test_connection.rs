@@ -4,19 +4,19 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use vitrina_core::Result;
 
-use super::{Desk, unreadable};
+use super::{Context, unreadable};
 
 #[derive(Debug, Deserialize)]
 struct Question {
     connection: String,
 }
 
-pub(super) async fn answer(desk: &Desk, payload: &Value) -> Result<Value> {
+pub(super) async fn answer(context: &Context, payload: &Value) -> Result<Value> {
     let Question { connection } = Question::deserialize(payload).map_err(|error| unreadable(&error))?;
-    let connection = desk.settings.connections.get(&connection)?;
-    let runner = &desk.settings.name;
+    let connection = context.settings.connections.get(&connection)?;
+    let runner = &context.settings.name;
     let marts = connection.name == "marts";
-    let allowed = &desk.settings.allowed_targets.0;
+    let allowed = &context.settings.allowed_targets.0;
     let names = match marts {
         _ if connection.is_search() => written_indexes(allowed),
         true => written_schemas(allowed),

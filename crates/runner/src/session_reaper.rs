@@ -1,5 +1,5 @@
-//! Owners that have fallen silent: their sessions are ended, because a lock that one of them holds may be all that
-//! keeps its pipeline from being taken over.
+//! Ends sessions of owners that have stopped sending heartbeats: a lock that one of them holds may be all that keeps its
+//! pipeline from being taken over.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const AGAIN: Duration = Duration::from_secs(30);
 /// For all of them; a server that does not answer is tried another time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub(crate) struct Silence {
+pub(crate) struct SessionReaper {
     settings: Arc<RunnerSettings>,
     store: Store,
     /// When to act on an owner.
@@ -28,7 +28,7 @@ pub(crate) struct Silence {
     ending: JoinSet<()>,
 }
 
-impl Silence {
+impl SessionReaper {
     pub(crate) fn new(settings: Arc<RunnerSettings>, store: Store) -> Self {
         Self { settings, store, due: HashMap::new(), ending: JoinSet::new() }
     }
