@@ -12,11 +12,11 @@ use vitrina_telemetry::Exposition;
 use crate::SourceConnection;
 use crate::error::Result;
 use crate::events::Events;
+use crate::health_cache::HealthCache;
 use crate::limits::Limits;
 use crate::listeners::Listeners;
 use crate::logins::Logins;
 use crate::lookups::Lookups;
-use crate::pulses::Pulses;
 use crate::wakeups::Wakeups;
 
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub(crate) struct App {
     pub(crate) limits: Arc<Limits>,
     /// Who has tried tokens that nobody knows.
     pub(crate) logins: Arc<Logins>,
-    pub(crate) pulses: Arc<Pulses>,
+    pub(crate) health: Arc<HealthCache>,
     pub(crate) rules: Arc<Rules>,
     pub(crate) wakeups: Wakeups,
     pub(crate) events: Events,

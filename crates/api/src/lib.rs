@@ -6,12 +6,13 @@
 
 mod access;
 mod app;
+mod coalescing;
 mod connections;
 mod envelope;
 mod error;
 mod events;
 mod extract;
-mod gather;
+mod health_cache;
 mod limits;
 mod listeners;
 mod logins;
@@ -19,7 +20,6 @@ mod lookups;
 mod measure;
 mod models;
 mod problem;
-mod pulses;
 mod query;
 mod routes;
 mod server;

@@ -12,8 +12,8 @@ use vitrina_store::{
     Error as StoreError, PipelineChoice, PipelineListing, PipelineRef, Scope, Store, TokenInfo,
 };
 
+use crate::coalescing::{Coalescer, coalesce};
 use crate::error::{Error, Result};
-use crate::gather::{Gather, gather};
 use crate::models::{Page, PipelineSummary};
 use crate::query::pipeline_cursor;
 
@@ -22,13 +22,13 @@ const PAGES_AT_A_TIME: usize = 4;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Lookups {
-    tokens: Gather<Vec<u8>, TokenInfo>,
+    tokens: Coalescer<Vec<u8>, TokenInfo>,
     recent: Arc<Recent>,
     /// Callers share a look only with those of the same scope, here and below.
-    pipelines: Gather<(Scope, PipelineRef), Arc<PipelineListing>>,
-    seen: Gather<(Scope, PipelineId), ()>,
+    pipelines: Coalescer<(Scope, PipelineRef), Arc<PipelineListing>>,
+    seen: Coalescer<(Scope, PipelineId), ()>,
     /// Pages are written once for all who have asked for the same.
-    lists: Gather<(Scope, PipelineChoice), Bytes>,
+    lists: Coalescer<(Scope, PipelineChoice), Bytes>,
 }
 
 impl Lookups {
@@ -36,16 +36,16 @@ impl Lookups {
     pub(crate) fn start(store: &Store, background: &mut JoinSet<()>) -> Self {
         let (own, recent) = (store.clone(), Arc::new(Recent::default()));
         let seen = Arc::clone(&recent);
-        let (tokens, work) = gather(move |digests| owners(own.clone(), Arc::clone(&seen), digests));
+        let (tokens, work) = coalesce(move |digests| owners(own.clone(), Arc::clone(&seen), digests));
         background.spawn(work);
         let own = store.clone();
-        let (pipelines, work) = gather(move |references| listed(own.clone(), references));
+        let (pipelines, work) = coalesce(move |references| listed(own.clone(), references));
         background.spawn(work);
         let own = store.clone();
-        let (seen, work) = gather(move |pipelines| within(own.clone(), pipelines));
+        let (seen, work) = coalesce(move |pipelines| within(own.clone(), pipelines));
         background.spawn(work);
         let own = store.clone();
-        let (lists, work) = gather(move |choices| pages(own.clone(), choices));
+        let (lists, work) = coalesce(move |choices| pages(own.clone(), choices));
         background.spawn(work);
         Self { tokens, recent, pipelines, seen, lists }
     }

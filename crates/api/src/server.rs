@@ -17,10 +17,10 @@ use vitrina_store::{Offered, Scope, Store};
 
 use crate::app::{App, Rules};
 use crate::connections::Connections;
+use crate::health_cache::HealthCache;
 use crate::limits::Limits;
 use crate::listeners::Listeners;
 use crate::lookups::Lookups;
-use crate::pulses::Pulses;
 use crate::{ApiSettings, TlsError, TlsFiles, events, measure, routes, wakeups};
 
 /// How long a stopping server lets answers finish.
@@ -110,14 +110,14 @@ impl Server {
         let (events, telling) = events::hub(self.store.clone(), wakeups.clone());
         background.spawn(telling);
         let limits = Arc::new(Limits::new(self.settings.rate_limit));
-        let (store, pulses) = (self.store, Arc::new(Pulses::default()));
+        let (store, health) = (self.store, Arc::new(HealthCache::default()));
         let app = App {
             store: store.within(Scope::NOTHING),
             closed: Arc::new(AtomicBool::new(self.closed)),
             lookups,
             limits,
             logins: Arc::default(),
-            pulses,
+            health,
             rules,
             wakeups,
             events,

@@ -56,7 +56,7 @@ pub(crate) async fn health(app: &App) -> Health {
         let (status, meta_store) = ("unavailable", "unavailable");
         return Health { status, meta_store, sources: Vec::new(), runners: Vec::new() };
     };
-    let sources = app.pulses.sources(&app.rules).await;
+    let sources = app.health.sources(&app.rules).await;
     let sound =
         runners.iter().any(|runner| runner.alive) && sources.iter().all(|source| source.problem.is_none());
     let status = if sound { "ok" } else { "degraded" };

@@ -58,7 +58,7 @@ async fn a_taken_port_is_named_with_a_way_out() {
 async fn a_server_that_cannot_listen_warns_of_nothing_and_changes_no_token() {
     let (_database, store) = migrated().await;
     let (log, writer) = Log::new();
-    let _listening = vitrina_testbed::listen(tracing_subscriber::fmt().with_writer(writer).finish());
+    let _listening = vitrina_testbed::capture_logs(tracing_subscriber::fmt().with_writer(writer).finish());
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = other.local_addr().unwrap().to_string();
     refusal(&taken, None, &store).await;

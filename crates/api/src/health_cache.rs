@@ -1,5 +1,4 @@
-//! What sources say when they are asked how they are. Probes come often and from anyone: the answer is kept for a moment,
-//! and at most one question is under way.
+//! The health of the sources, cached for a moment: probes come often and from anyone, and at most one check runs at a time.
 
 use std::time::Duration;
 
@@ -13,9 +12,9 @@ use crate::models::SourcePulse;
 const KEPT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
-pub(crate) struct Pulses(Mutex<Option<(Instant, Vec<SourcePulse>)>>);
+pub(crate) struct HealthCache(Mutex<Option<(Instant, Vec<SourcePulse>)>>);
 
-impl Pulses {
+impl HealthCache {
     pub(crate) async fn sources(&self, rules: &Rules) -> Vec<SourcePulse> {
         let mut kept = self.0.lock().await;
         if let Some((asked, pulses)) = kept.as_ref().filter(|(asked, _)| asked.elapsed() < KEPT) {

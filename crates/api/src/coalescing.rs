@@ -1,6 +1,5 @@
-//! Many callers, few looks. Two are under way at most; whoever asks meanwhile is served by the next one, together with all
-//! who have asked by then. So every answer is as new as its call, however many there are, and the meta-store is asked
-//! for all of them at once.
+//! Request coalescing: many callers, few queries. Two queries run at most; callers that arrive meanwhile share the next one. So every answer
+//! is as new as its call, however many there are, and the meta-store is asked for all of them at once.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -24,15 +23,15 @@ struct Asked<K, V> {
 
 /// Where to ask; clones ask together.
 #[derive(Debug)]
-pub(crate) struct Gather<K, V>(mpsc::UnboundedSender<Asked<K, V>>);
+pub(crate) struct Coalescer<K, V>(mpsc::UnboundedSender<Asked<K, V>>);
 
-impl<K, V> Clone for Gather<K, V> {
+impl<K, V> Clone for Coalescer<K, V> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<K, V> Gather<K, V> {
+impl<K, V> Coalescer<K, V> {
     /// `None` where the look found nothing under this key.
     pub(crate) async fn get(&self, key: K) -> Result<Option<V>> {
         let (answer, answered) = oneshot::channel();
@@ -48,7 +47,7 @@ impl<K, V> Gather<K, V> {
 const AT_A_TIME: usize = 2;
 
 /// A place to ask, and the work behind it, which ends with the last clone. `look` answers all it finds of the keys.
-pub(crate) fn gather<K, V, F, L>(look: L) -> (Gather<K, V>, impl Future<Output = ()>)
+pub(crate) fn coalesce<K, V, F, L>(look: L) -> (Coalescer<K, V>, impl Future<Output = ()>)
 where
     K: Eq + Hash + Clone,
     V: Clone,
@@ -70,7 +69,7 @@ where
             }
         }
     };
-    (Gather(sender), work)
+    (Coalescer(sender), work)
 }
 
 /// What a look has found; none where it panicked.
@@ -140,7 +139,7 @@ mod tests {
         let looks = Arc::new(AtomicUsize::new(0));
         let gate = Arc::new(Semaphore::new(0));
         let (counted, opened) = (Arc::clone(&looks), Arc::clone(&gate));
-        let (gather, work) = gather(move |keys: Vec<u32>| {
+        let (lookups, work) = coalesce(move |keys: Vec<u32>| {
             let (looks, gate) = (Arc::clone(&counted), Arc::clone(&opened));
             async move {
                 let look = looks.fetch_add(1, Ordering::SeqCst) + 1;
@@ -154,8 +153,8 @@ mod tests {
             (0, None)
         });
         let ask = |key: u32| {
-            let gather = gather.clone();
-            async move { (key, gather.get(key).await.expect("an answer")) }
+            let lookups = lookups.clone();
+            async move { (key, lookups.get(key).await.expect("an answer")) }
         };
         // As many looks as there may be at a time.
         for look in 1..=AT_A_TIME {
@@ -191,7 +190,7 @@ mod tests {
     ) -> (Vec<Result<Option<u32>>>, usize) {
         let looks = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&looks);
-        let (gather, work) = gather(move |keys: Vec<u32>| {
+        let (lookups, work) = coalesce(move |keys: Vec<u32>| {
             counted.fetch_add(1, Ordering::SeqCst);
             async move {
                 if keys.contains(&13) {
@@ -202,8 +201,8 @@ mod tests {
         });
         let asked = async {
             // Together: all three have asked before the first look.
-            let answers = futures_util::future::join_all([1, 13, 2].map(|key| gather.get(key))).await;
-            let later = gather.get(3).await;
+            let answers = futures_util::future::join_all([1, 13, 2].map(|key| lookups.get(key))).await;
+            let later = lookups.get(3).await;
             answers.into_iter().chain([later]).collect()
         };
         let answers = tokio::select! {
