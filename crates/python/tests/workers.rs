@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tracing_subscriber::fmt::MakeWriter;
 use vitrina_core::{Error, Remedy};
 use vitrina_python::{Context, Python, PythonSettings, Session, TaskUse, Transformed};
-use vitrina_testbed::{listen, python};
+use vitrina_testbed::{capture_logs, python};
 
 /// A module, and the Python that has registered it.
 struct Stage {
@@ -303,7 +303,7 @@ def is_silent(rows: list[dict]):
     );
     let (python, mut session) = stage.session().await;
     let lines = Arc::new(Mutex::new(Vec::new()));
-    let listening = listen(tracing_subscriber::fmt().with_writer(Lines(Arc::clone(&lines))).finish());
+    let listening = capture_logs(tracing_subscriber::fmt().with_writer(Lines(Arc::clone(&lines))).finish());
     call(&python, &mut session, "talks", &films(2)).await.unwrap();
     drop(listening);
     let told = String::from_utf8(lines.lock().unwrap().clone()).unwrap();

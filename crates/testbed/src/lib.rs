@@ -3,12 +3,12 @@
 //! them a proxy that misbehaves as told, or nginx, and pgbouncer before a database.
 //! Whatever goes wrong here is a panic: the reader is a test.
 
+mod cuttable_proxy;
 mod database;
-mod ear;
-mod front;
 mod http;
-mod line;
+mod log_capture;
 mod name;
+mod nginx;
 mod pooler;
 mod postgres_proxy;
 mod proxy;
@@ -18,11 +18,11 @@ mod server;
 mod slot;
 mod wait;
 
+pub use cuttable_proxy::CuttableProxy;
 pub use database::Database;
-pub use ear::listen;
-pub use front::{Front, FrontPlan};
 pub use http::http_client;
-pub use line::Line;
+pub use log_capture::capture_logs;
+pub use nginx::{Nginx, NginxPlan};
 pub use pooler::{Pooler, PoolerPlan};
 pub use postgres_proxy::PostgresProxy;
 pub use proxy::{Fault, FaultProxy, Gate, Storm};

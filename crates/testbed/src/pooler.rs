@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use vitrina_cluster::Account;
 
-use crate::front::{free_port, furnish};
+use crate::nginx::{free_port, furnish};
 use crate::search::{SCRIPT, ServerDirectory, directory};
 use crate::{Database, name, wait};
 

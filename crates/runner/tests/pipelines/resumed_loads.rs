@@ -71,7 +71,7 @@ async fn a_paused_load_that_is_older_than_its_limit_begins_anew_and_says_so() {
     stage.db.execute("update content.film set title = 'New' where id = 3").await;
     let run = stage.request(id).await;
     let log = RunLog::new();
-    let _capture = vitrina_testbed::listen(tracing_subscriber::registry().with(log.layer()));
+    let _capture = vitrina_testbed::capture_logs(tracing_subscriber::registry().with(log.layer()));
     let settings = RunnerSettings { load_max_age: Duration::ZERO, ..stage.settings("late") };
     let runner = Runner::new(settings, stage.store.clone()).with_run_log(log);
     runner.work_off().await.unwrap();

@@ -12,7 +12,7 @@ use crate::stage::Stage;
 /// A runner whose runs are heard, and the ear: tests have one thread each.
 fn listening(stage: &Stage) -> (Runner, DefaultGuard) {
     let log = RunLog::new();
-    let ear = vitrina_testbed::listen(tracing_subscriber::registry().with(log.layer()));
+    let ear = vitrina_testbed::capture_logs(tracing_subscriber::registry().with(log.layer()));
     (stage.runner().with_run_log(log), ear)
 }
 
@@ -139,7 +139,7 @@ async fn a_pause_and_a_lost_connection_are_in_the_log() {
     let stage = Stage::with_films(50).await;
     let id = stage.full(10).await;
     let log = RunLog::new();
-    let _ear = vitrina_testbed::listen(tracing_subscriber::registry().with(log.layer()));
+    let _ear = vitrina_testbed::capture_logs(tracing_subscriber::registry().with(log.layer()));
     let blocker = stage.block_mart().await;
     let first = stage.request(id).await;
     let mut running = tokio::task::JoinSet::new();
@@ -174,7 +174,7 @@ async fn a_log_that_cannot_be_written_costs_no_run_and_says_what_it_lacks() {
     let stage = Stage::with_films(5).await;
     let id = stage.full(10).await;
     let log = RunLog::new();
-    let _ear = vitrina_testbed::listen(tracing_subscriber::registry().with(log.layer()));
+    let _ear = vitrina_testbed::capture_logs(tracing_subscriber::registry().with(log.layer()));
     let runner = stage.runner().with_run_log(log);
     stage.db.execute("alter table etl.etl_logs rename to gone").await;
     let unheard = stage.request(id).await;

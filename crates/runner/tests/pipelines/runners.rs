@@ -10,7 +10,7 @@ use vitrina_connectors::sinks::{Kind, Opened, Order};
 use vitrina_core::{PipelineId, Result, RunStatus, Status, TargetName};
 use vitrina_runner::{Runner, RunnerSettings};
 use vitrina_store::{RunnerAbilities, Store, Terms};
-use vitrina_testbed::Line;
+use vitrina_testbed::CuttableProxy;
 
 use crate::stage::{Stage, until};
 
@@ -223,18 +223,18 @@ async fn a_runner_outlives_its_database_and_goes_on_by_itself() {
 async fn a_runner_that_is_cut_off_is_replaced_and_works_again_when_it_is_back() {
     let stage = Stage::with_films(100).await;
     let id = stage.full(1).await;
-    let line = Line::to(stage.db.url()).await;
+    let proxy = CuttableProxy::before(stage.db.url()).await;
     let mut settings = restless(&stage, "cut off");
     for connection in settings.connections.0.values_mut() {
-        connection.url = line.url().into();
+        connection.url = proxy.url().into();
     }
-    let store = Store::connect(line.url(), "cut off", 8).await.unwrap();
+    let store = Store::connect(proxy.url(), "cut off", 8).await.unwrap();
     let runner = Runner::new(settings, store);
     let mut tasks = JoinSet::new();
     tasks.spawn(runner.run(CancellationToken::new()));
     let run = stage.request(id).await;
     until(async || stage.count("etl.etl_batches").await >= 10).await;
-    line.cut();
+    proxy.cut();
 
     let (mut heir, shutdown) = stage.start(restless(&stage, "heir"));
     stage.reaches(id, Status::Idle).await;
@@ -245,7 +245,7 @@ async fn a_runner_that_is_cut_off_is_replaced_and_works_again_when_it_is_back() 
     heir.join_next().await.unwrap().unwrap();
 
     stage.db.execute("update content.film set title = 'New'").await;
-    line.mend();
+    proxy.mend();
     let run = stage.request(id).await;
     stage.reaches(id, Status::Idle).await;
     assert_eq!(stage.store.attempts(run).await.unwrap()[0].runner, "cut off");

@@ -7,7 +7,7 @@ use secrecy::SecretString;
 use serde_json::json;
 use vitrina_connectors::Secret;
 use vitrina_core::{PipelineId, Status};
-use vitrina_testbed::{Front, SearchServer};
+use vitrina_testbed::{Nginx, SearchServer};
 
 use crate::shelf::Shelf;
 
@@ -21,7 +21,7 @@ impl Log {
     fn listen(&self) -> tracing::subscriber::DefaultGuard {
         let log = self.clone();
         let logger = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false);
-        vitrina_testbed::listen(logger.with_writer(move || log.clone()).finish())
+        vitrina_testbed::capture_logs(logger.with_writer(move || log.clone()).finish())
     }
 
     fn text(&self) -> String {
@@ -63,9 +63,9 @@ impl Shelf {
 #[tokio::test]
 async fn an_index_is_loaded_through_tls_a_password_and_a_prefix() {
     for server in SearchServer::both().await {
-        let front = Front::before(&server).tls().basic("anna", PASSWORD).prefix("search").start().await;
-        let mut shelf = Shelf::new(&server, 50).await.at(&front.url_as("anna", PASSWORD));
-        shelf.ca = Some(front.ca());
+        let nginx = Nginx::before(&server).tls().basic("anna", PASSWORD).prefix("search").start().await;
+        let mut shelf = Shelf::new(&server, 50).await.at(&nginx.url_as("anna", PASSWORD));
+        shelf.ca = Some(nginx.ca());
         let id = shelf.full(20).await;
         shelf.succeed(id).await;
         shelf.assert_true().await;
@@ -75,8 +75,8 @@ async fn an_index_is_loaded_through_tls_a_password_and_a_prefix() {
 #[tokio::test]
 async fn a_server_whose_authority_nobody_knows_is_a_mistake_in_the_configuration() {
     let server = SearchServer::opensearch().await;
-    let front = Front::before(&server).tls().start().await;
-    let shelf = Shelf::new(&server, 5).await.at(front.url());
+    let nginx = Nginx::before(&server).tls().start().await;
+    let shelf = Shelf::new(&server, 5).await.at(nginx.url());
     let id = shelf.full(10).await;
     let (code, message) = shelf.fail(id).await;
     assert_eq!(code, "sink.certificate", "{message}");
@@ -87,9 +87,9 @@ async fn a_server_whose_authority_nobody_knows_is_a_mistake_in_the_configuration
 #[tokio::test]
 async fn a_certificate_for_another_name_is_a_mistake_in_the_configuration() {
     let server = SearchServer::opensearch().await;
-    let front = Front::before(&server).tls().start().await;
-    let mut shelf = Shelf::new(&server, 5).await.at(&front.url().replace("127.0.0.1", "localhost"));
-    shelf.ca = Some(front.ca());
+    let nginx = Nginx::before(&server).tls().start().await;
+    let mut shelf = Shelf::new(&server, 5).await.at(&nginx.url().replace("127.0.0.1", "localhost"));
+    shelf.ca = Some(nginx.ca());
     let id = shelf.full(10).await;
     let (code, message) = shelf.fail(id).await;
     assert_eq!(code, "sink.certificate", "{message}");
@@ -100,8 +100,8 @@ async fn a_certificate_for_another_name_is_a_mistake_in_the_configuration() {
 #[tokio::test]
 async fn tls_where_there_is_none_and_none_where_there_is_are_mistakes_in_the_configuration() {
     let server = SearchServer::elasticsearch().await;
-    let front = Front::before(&server).tls().start().await;
-    let plain = front.url().replace("https:", "http:");
+    let nginx = Nginx::before(&server).tls().start().await;
+    let plain = nginx.url().replace("https:", "http:");
     let encrypted = server.url().replace("http:", "https:");
     for (url, expected) in [(plain, "sink.foreign_answer"), (encrypted, "sink.tls")] {
         let shelf = Shelf::new(&server, 5).await.at(&url);
@@ -116,8 +116,8 @@ async fn tls_where_there_is_none_and_none_where_there_is_are_mistakes_in_the_con
 #[tokio::test]
 async fn a_wrong_password_is_refused_and_told_to_nobody() {
     let server = SearchServer::elasticsearch().await;
-    let front = Front::before(&server).basic("anna", PASSWORD).start().await;
-    let shelf = Shelf::new(&server, 5).await.at(&front.url_as("anna", "swordfish"));
+    let nginx = Nginx::before(&server).basic("anna", PASSWORD).start().await;
+    let shelf = Shelf::new(&server, 5).await.at(&nginx.url_as("anna", "swordfish"));
     let id = shelf.full(10).await;
     let log = Log::default();
     let ear = log.listen();
@@ -128,15 +128,15 @@ async fn a_wrong_password_is_refused_and_told_to_nobody() {
     assert!(!message.contains("swordfish") && !message.contains("anna"), "{message}");
     shelf.nobody_has_read(&["swordfish", "anna:", "YW5uYTpzd29yZGZpc2g"], &log).await;
     shelf.wrote_nothing(id).await;
-    assert!(front.answered(401) > 0);
+    assert!(nginx.answered(401) > 0);
 }
 
 #[tokio::test]
 async fn a_key_opens_what_it_is_for_and_another_is_refused() {
     let server = SearchServer::opensearch().await;
-    let front = Front::before(&server).tls().api_key("dml0cmluYTpzZWNyZXQ=").start().await;
-    let mut shelf = Shelf::new(&server, 5).await.at(front.url());
-    shelf.ca = Some(front.ca());
+    let nginx = Nginx::before(&server).tls().api_key("dml0cmluYTpzZWNyZXQ=").start().await;
+    let mut shelf = Shelf::new(&server, 5).await.at(nginx.url());
+    shelf.ca = Some(nginx.ca());
     let id = shelf.full(10).await;
     shelf.api_key = Some("b3RoZXI6d3Jvbmc=".into());
     let log = Log::default();
@@ -154,15 +154,15 @@ async fn a_key_opens_what_it_is_for_and_another_is_refused() {
 #[tokio::test]
 async fn a_key_that_was_rotated_is_read_again_and_one_that_stays_refused_gives_the_pipeline_back() {
     let server = SearchServer::opensearch().await;
-    let front = Front::before(&server).tls().api_key("dml0cmluYTpzZWNyZXQ=").start().await;
-    let mut shelf = Shelf::new(&server, 5).await.at(front.url());
-    shelf.ca = Some(front.ca());
+    let nginx = Nginx::before(&server).tls().api_key("dml0cmluYTpzZWNyZXQ=").start().await;
+    let mut shelf = Shelf::new(&server, 5).await.at(nginx.url());
+    shelf.ca = Some(nginx.ca());
     let id = shelf.full(10).await;
     let rotated = || Some(SecretString::from("dml0cmluYTpzZWNyZXQ="));
     shelf.api_key = Some(Secret::from_origin("b3RoZXI6d3Jvbmc=".into(), rotated));
     shelf.succeed(id).await;
     shelf.assert_true().await;
-    assert!(front.answered(401) > 0);
+    assert!(nginx.answered(401) > 0);
 
     shelf.api_key = Some("b3RoZXI6d3Jvbmc=".into());
     shelf.run(id).await;
@@ -174,8 +174,8 @@ async fn a_key_that_was_rotated_is_read_again_and_one_that_stays_refused_gives_t
 #[tokio::test]
 async fn a_wrong_prefix_is_told_and_never_taken_for_an_empty_server() {
     let server = SearchServer::elasticsearch().await;
-    let front = Front::before(&server).prefix("search").start().await;
-    let shelf = Shelf::new(&server, 5).await.at(&front.url().replace("/search", "/elsewhere"));
+    let nginx = Nginx::before(&server).prefix("search").start().await;
+    let shelf = Shelf::new(&server, 5).await.at(&nginx.url().replace("/search", "/elsewhere"));
     let id = shelf.full(10).await;
     let (code, message) = shelf.fail(id).await;
     assert_eq!(code, "sink.foreign_answer", "{message}");
@@ -186,8 +186,8 @@ async fn a_wrong_prefix_is_told_and_never_taken_for_an_empty_server() {
 #[tokio::test]
 async fn bulks_are_halved_until_the_proxy_takes_them_and_a_row_that_never_fits_is_a_reject() {
     let server = SearchServer::opensearch().await;
-    let front = Front::before(&server).largest_body(20_000).start().await;
-    let shelf = Shelf::new(&server, 500).await.at(front.url());
+    let nginx = Nginx::before(&server).largest_body(20_000).start().await;
+    let shelf = Shelf::new(&server, 500).await.at(nginx.url());
     // What can hardly be compressed.
     let title = "(select string_agg(md5(n::text), '') from generate_series(1, 2000) n)";
     shelf.stage.db.execute(&format!("update content.film set title = {title} where id = 77")).await;
@@ -195,15 +195,15 @@ async fn bulks_are_halved_until_the_proxy_takes_them_and_a_row_that_never_fits_i
     let run = shelf.succeed(id).await;
     assert_eq!((run.rows_written, run.rows_rejected), (499, 1));
     assert_eq!(shelf.stage.rejects().await, [("row.too_large".to_owned(), "[\"77\"]".to_owned())]);
-    assert!(front.answered(413) >= 3, "{}", front.answered(413));
+    assert!(nginx.answered(413) >= 3, "{}", nginx.answered(413));
     assert_eq!(shelf.documents().await.len(), 499);
 }
 
 #[tokio::test]
 async fn a_proxy_without_its_server_gives_the_pipeline_back_which_goes_on_later() {
     let mut server = SearchServer::own_opensearch().await;
-    let front = Front::before(&server).start().await;
-    let shelf = Shelf::new(&server, 100).await.at(front.url());
+    let nginx = Nginx::before(&server).start().await;
+    let shelf = Shelf::new(&server, 100).await.at(nginx.url());
     let id = shelf.full(20).await;
     server.kill();
     let (code, message) = shelf.given_back(id).await;

@@ -1,7 +1,7 @@
 //! A search connection under test: what answers there, and what its login may not do.
 
 use serde_json::{Value, json};
-use vitrina_testbed::{Fault, FaultProxy, Front, SearchServer};
+use vitrina_testbed::{Fault, FaultProxy, Nginx, SearchServer};
 
 use crate::shelf::Shelf;
 
@@ -70,12 +70,12 @@ async fn a_server_that_tells_rights_is_asked_and_nothing_is_tried() {
 #[tokio::test]
 async fn a_server_that_is_away_or_refuses_is_found_by_runners_and_by_tests() {
     let server = SearchServer::elasticsearch().await;
-    let front = Front::before(&server).basic("anna", "p@ss").start().await;
+    let nginx = Nginx::before(&server).basic("anna", "p@ss").start().await;
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let cases = [
         (format!("http://{nobody}"), Some("sink.connection_lost")),
-        (front.url_as("anna", "wrong"), Some("sink.login_refused")),
-        (front.url_as("anna", "p@ss"), None),
+        (nginx.url_as("anna", "wrong"), Some("sink.login_refused")),
+        (nginx.url_as("anna", "p@ss"), None),
     ];
     for (url, expected) in cases {
         let shelf = Shelf::bare(&server, 1).await.at(&url);

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "verbs of tests may fail as loudly as tests")]
 
 mod faults;
-mod front;
 mod gates;
+mod nginx;
 mod own;
 mod servers;

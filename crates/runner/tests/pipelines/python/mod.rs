@@ -587,7 +587,7 @@ async fn what_functions_print_is_in_the_log_of_their_run() {
     let id = stage.pipeline(changes).await;
     let run = stage.request(id).await;
     let log = RunLog::new();
-    let _ear = vitrina_testbed::listen(tracing_subscriber::layer::SubscriberExt::with(
+    let _ear = vitrina_testbed::capture_logs(tracing_subscriber::layer::SubscriberExt::with(
         tracing_subscriber::registry(),
         log.layer(),
     ));

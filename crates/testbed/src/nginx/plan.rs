@@ -1,13 +1,13 @@
-//! What a front asks of its callers, and the configuration of nginx that it makes of that.
+//! What nginx asks of its callers, and the configuration of nginx that follows from it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::{Front, certificates};
+use super::{Nginx, certificates};
 
 #[derive(Debug, Clone)]
-pub struct FrontPlan {
+pub struct NginxPlan {
     server: String,
     tls: bool,
     login: Option<(String, String)>,
@@ -16,13 +16,13 @@ pub struct FrontPlan {
     largest_body: Option<usize>,
 }
 
-impl FrontPlan {
+impl NginxPlan {
     pub(super) fn before(server: &str) -> Self {
         let server = server.to_owned();
         Self { server, tls: false, login: None, api_key: None, prefix: String::new(), largest_body: None }
     }
 
-    /// HTTPS, with a certificate of an authority that nobody knows: see `Front::ca`.
+    /// HTTPS, with a certificate of an authority that nobody knows: see `Nginx::ca`.
     #[must_use]
     pub fn tls(self) -> Self {
         Self { tls: true, ..self }
@@ -50,8 +50,8 @@ impl FrontPlan {
         Self { largest_body: Some(bytes), ..self }
     }
 
-    pub async fn start(self) -> Front {
-        Front::start(&self).await
+    pub async fn start(self) -> Nginx {
+        Nginx::start(&self).await
     }
 
     pub(super) fn url(&self, port: u16) -> String {

@@ -9,15 +9,15 @@ use tokio::task::JoinSet;
 use url::Url;
 
 #[derive(Debug)]
-pub struct Line {
+pub struct CuttableProxy {
     url: String,
     is_cut: watch::Sender<bool>,
     _carrying: JoinSet<()>,
 }
 
-impl Line {
+impl CuttableProxy {
     /// A line to the server of this URL.
-    pub async fn to(url: &str) -> Self {
+    pub async fn before(url: &str) -> Self {
         let mut url = Url::parse(url).expect("a server's URL");
         let server = url.socket_addrs(|| Some(5432)).expect("a server's address")[0];
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

@@ -12,7 +12,7 @@ use std::process::{Child, Stdio};
 
 use vitrina_cluster::Account;
 
-pub use plan::FrontPlan;
+pub use plan::NginxPlan;
 
 use crate::SearchServer;
 use crate::search::{SCRIPT, ServerDirectory, create_directory, directory};
@@ -22,16 +22,16 @@ use crate::{name, wait};
 const TRIES: usize = 20;
 
 #[derive(Debug)]
-pub struct Front {
+pub struct Nginx {
     directory: PathBuf,
     url: String,
     child: Child,
 }
 
-impl Front {
+impl Nginx {
     /// Lets everything pass over plain HTTP until the plan says otherwise.
-    pub fn before(server: &SearchServer) -> FrontPlan {
-        FrontPlan::before(server.url())
+    pub fn before(server: &SearchServer) -> NginxPlan {
+        NginxPlan::before(server.url())
     }
 
     /// Where it listens, with its prefix and without a slash at its end; whoever calls brings user and password.
@@ -58,17 +58,17 @@ impl Front {
         log.lines().filter(|line| line.starts_with(&format!("{status} "))).count()
     }
 
-    async fn start(plan: &FrontPlan) -> Self {
-        let nginx = find();
+    async fn start(plan: &NginxPlan) -> Self {
+        let program = find();
         for _ in 0..TRIES {
-            let directory = ServerDirectory::of_this_process().join(format!("front-{}", name::random()));
+            let directory = ServerDirectory::of_this_process().join(format!("nginx-{}", name::random()));
             let account = furnish(&directory);
             let port = free_port();
             plan.write(&directory, port);
-            let child = spawn(&nginx, &account, &directory);
-            let mut front = Self { url: plan.url(port), directory, child };
-            match front.listening(port).await {
-                Ok(()) => return front,
+            let child = spawn(&program, &account, &directory);
+            let mut nginx = Self { url: plan.url(port), directory, child };
+            match nginx.listening(port).await {
+                Ok(()) => return nginx,
                 Err(said) => assert!(said.contains("Address already in use"), "nginx has ended:\n{said}"),
             }
         }
@@ -89,7 +89,7 @@ impl Front {
     }
 }
 
-impl Drop for Front {
+impl Drop for Nginx {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
