@@ -60,10 +60,11 @@ bench: bootstrap ## workloads of the release binary beside their limits (ONLY=fu
 
 .PHONY: chaos
 chaos: export TESTS := 1
-chaos: build ## real processes under kills, stops and crashes, then seeded bugs (SECONDS=60, KILLS=, BUGS=fence, SEED=)
+chaos: build ## real processes under kills, stops and crashes, seeded bugs, then the long tests (SECONDS=60, BUGS=fence, TRIALS=, SEED=)
 	@cargo build --workspace --bin vitrina-chaos --test database
 	@CHAOS_BINARY=$(vitrina) CHAOS_SECONDS='$(SECONDS)' CHAOS_KILLS='$(KILLS)' CHAOS_ZOMBIES='$(ZOMBIES)' CHAOS_RESTARTS='$(RESTARTS)' \
 	  CHAOS_BUGS='$(BUGS)' CHAOS_TRIALS='$(TRIALS)' CHAOS_SEED='$(SEED)' $(CARGO_TARGET_DIR)/debug/vitrina-chaos
+	$(if $(SECONDS)$(KILLS)$(BUGS)$(TRIALS),,@$(with_postgres) cargo test --workspace --test pipelines -- --ignored)
 
 .PHONY: build
 # A test target beside the binary makes cargo choose the features that `make test` needs: dependencies are built once.

@@ -31,7 +31,7 @@ async fn no_call_that_a_fuzzer_makes_of_the_document_is_answered_otherwise_than_
     let stand = Stand::start().await;
     let _runner = stand.runner("fuzzed", "30s").await;
     let known = stand.seed().await;
-    let seconds: u64 = variable("FUZZ_SECONDS", "75").parse().unwrap();
+    let seconds: u64 = variable("FUZZ_SECONDS", "30").parse().unwrap();
     let mut command = python(fuzzer);
     command
         .arg("--config-file")

@@ -377,6 +377,7 @@ async fn loads_of_a_login_with_rights_on_columns_lose_nothing_to_tables_that_are
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: make chaos"]
 async fn the_storm_sees_tables_that_were_rewritten_behind_a_snapshot() {
     let storm = Storm { rewrites: &REWRITES, ..Storm::by_loads().await.by_columns().await };
     let unseen = "set allow_system_table_mods = on; create or replace view pg_catalog.pg_locks as select * from pg_lock_status() where false";
@@ -390,6 +391,7 @@ async fn the_storm_sees_tables_that_were_rewritten_behind_a_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: make chaos"]
 async fn by_the_cursors_of_a_login_with_rights_on_columns_nothing_is_missing_or_stale() {
     let storm = Storm { rewrites: &REWRITES, ..Storm::by_cursor(15).await.by_columns().await };
     storm.pass(None).await;
@@ -399,6 +401,7 @@ async fn by_the_cursors_of_a_login_with_rights_on_columns_nothing_is_missing_or_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: make chaos"]
 async fn the_storm_sees_a_fence_that_moves_while_a_pass_is_under_way() {
     let renewed = "jsonb_set(checkpoint, '{position,done,server,xmin}', to_jsonb(pg_snapshot_xmin(pg_current_snapshot())::text::numeric))";
     let storm = Storm::by_cursor(15).await;
@@ -408,6 +411,7 @@ async fn the_storm_sees_a_fence_that_moves_while_a_pass_is_under_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: make chaos"]
 async fn the_storm_sees_a_window_that_begins_at_the_highest_finished_transaction() {
     let highest = "jsonb_set(checkpoint, '{position,done,snapshot}', to_jsonb(regexp_replace(checkpoint #>> '{position,done,snapshot}', '^[0-9]+:([0-9]+):.*$', '\\1:\\1:')))";
     sees(Storm::by_changelog().await, Some(highest)).await;
