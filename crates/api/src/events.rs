@@ -12,7 +12,7 @@ use uuid::Uuid;
 use vitrina_core::{PipelineId, ReconcileProgress, ReconcileStatus, RunId, RunStatus};
 use vitrina_store::{BatchRecord, ReconcileRecord, RunRecord, Store};
 
-use crate::models::{Batch, Reconcile, Run};
+use crate::documents::{Batch, Reconcile, Run};
 use crate::wakeups::Wakeups;
 
 /// At most four looks a second.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::SourceConnection;
 use crate::app::Rules;
-use crate::models::SourcePulse;
+use crate::documents::SourcePulse;
 
 const KEPT: Duration = Duration::from_secs(10);
 

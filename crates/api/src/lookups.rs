@@ -13,8 +13,8 @@ use vitrina_store::{
 };
 
 use crate::coalescing::{Coalescer, coalesce};
+use crate::documents::{Page, PipelineSummary};
 use crate::error::{Error, Result};
-use crate::models::{Page, PipelineSummary};
 use crate::query::pipeline_cursor;
 
 /// Different pages that are read at a time.

@@ -7,8 +7,8 @@ use vitrina_core::DifferenceKind;
 
 use super::pages::up_to_500;
 use super::{digits, invalid};
+use crate::documents::words;
 use crate::error::Result;
-use crate::models::words;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -10,8 +10,8 @@ use vitrina_core::{RunStatus, Status};
 use vitrina_store::{PipelineChoice, PipelineOrder, RejectChoice, RejectCursor, RunCursor};
 
 use super::{Wait, digits, invalid};
+use crate::documents::words;
 use crate::error::Result;
-use crate::models::words;
 
 /// That are searched for.
 const MOST_CHARACTERS: usize = 200;

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::invalid;
+use crate::documents::Key;
 use crate::error::Result;
-use crate::models::Key;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

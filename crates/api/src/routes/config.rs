@@ -10,9 +10,9 @@ use super::documentation::{
     BadBody, CannotApply, ConfigMoved, InvalidConfiguration, InvalidRequest, NotJson, TooLarge,
 };
 use super::schema;
+use crate::documents::{Applied, Configuration, Order, Plan};
 use crate::error::Result;
 use crate::extract::{Body, Scoped};
-use crate::models::{Applied, Configuration, Order, Plan};
 use crate::services::plans;
 
 /// What applying a configuration would change

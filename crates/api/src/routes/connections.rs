@@ -4,9 +4,9 @@ use axum::{Extension, Json};
 use vitrina_store::Actor;
 
 use super::documentation::{NoConnection, NoRunnerAnswers, NotASource, SourceAway, Unanswered};
+use crate::documents::{Connection, ConnectionTest, Page, SourceSchema};
 use crate::error::Result;
 use crate::extract::{ConnectionPath, Scoped};
-use crate::models::{Connection, ConnectionTest, Page, SourceSchema};
 use crate::services::connections;
 
 /// Connections, without their secrets

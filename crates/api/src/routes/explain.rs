@@ -3,9 +3,9 @@
 use axum::Json;
 
 use super::documentation::{BadBody, InvalidSql, NoPipeline, NotJson, SourceAway, TooLarge};
+use crate::documents::{Explanation, PreviewQuestion};
 use crate::error::Result;
 use crate::extract::{Body, PipelinePath, Scoped};
-use crate::models::{Explanation, PreviewQuestion};
 use crate::services::explain;
 
 /// The plan of a saved pipeline's query

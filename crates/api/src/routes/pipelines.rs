@@ -11,12 +11,12 @@ use super::documentation::{
 use serde_json::{Map, Value};
 use vitrina_store::{Actor, PipelineRecord};
 
-use crate::error::Result;
-use crate::extract::{Body, IfMatch, OptionalBody, PipelinePath, Scoped};
-use crate::models::{
+use crate::documents::{
     Page, PipelineConfig, PipelineConfigPatch, PipelineDetail, PipelineStatus, PipelineSummary, Question,
     Reloaded, SavedPipeline, Verdict,
 };
+use crate::error::Result;
+use crate::extract::{Body, IfMatch, OptionalBody, PipelinePath, Scoped};
 use crate::query::{DryRun, Params, PipelineSlice, Wait};
 use crate::services::pipelines::Saved;
 use crate::services::{pipelines, runs};

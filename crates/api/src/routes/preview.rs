@@ -3,9 +3,9 @@
 use axum::Json;
 
 use super::documentation::{BadBody, InvalidSql, NoPipeline, NotJson, SourceAway, TooLarge};
+use crate::documents::{Preview, PreviewQuestion};
 use crate::error::Result;
 use crate::extract::{Body, PipelinePath, Scoped};
-use crate::models::{Preview, PreviewQuestion};
 use crate::query::{Params, Sampled};
 use crate::services::preview;
 

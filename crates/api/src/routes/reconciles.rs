@@ -9,9 +9,9 @@ use super::documentation::{
     BadBody, CannotCancelReconcile, CannotRepair, InvalidRequest, NoPipeline, NoReconcile, NotJson, TooLarge,
 };
 use crate::app::App;
+use crate::documents::{Difference, Page, Reconcile, ReconcileOrder, Repair, RepairAccepted, Standing};
 use crate::error::Result;
 use crate::extract::{OptionalBody, PipelinePath, ReconcilePath, Scoped};
-use crate::models::{Difference, Page, Reconcile, ReconcileOrder, Repair, RepairAccepted, Standing};
 use crate::query::{DifferenceSlice, DownloadFormat, DryRun, Params, ReconcileSlice, Wait};
 use crate::services::{download, reconciles};
 

@@ -7,9 +7,9 @@ use axum::{Extension, Json};
 use super::documentation::{BadBody, CannotRetry, InvalidRequest, NoPipeline, NotJson, TooLarge};
 use vitrina_store::Actor;
 
+use crate::documents::{Reject, RejectOrder, Rejects, RejectsChanged, RetryAccepted};
 use crate::error::Result;
 use crate::extract::{OptionalBody, PipelinePath, Scoped};
-use crate::models::{Reject, RejectOrder, Rejects, RejectsChanged, RetryAccepted};
 use crate::query::{Params, RejectSlice, cursor_text};
 use crate::services::rejects;
 use crate::sight::SeesRows;

@@ -11,9 +11,9 @@ use super::documentation::{
 };
 use vitrina_store::{Actor, PipelineListing, PipelineRecord};
 
+use crate::documents::{PipelineStatus, Reason, RunAccepted, RunOrder};
 use crate::error::Result;
 use crate::extract::{CallersTrace, IdempotencyKey, OptionalBody, PipelinePath, Scoped};
-use crate::models::{PipelineStatus, Reason, RunAccepted, RunOrder};
 use crate::services::requests::{self, Beside};
 
 /// Let a pipeline run again

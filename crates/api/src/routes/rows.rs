@@ -4,9 +4,9 @@ use axum::{Extension, Json};
 use vitrina_store::Actor;
 
 use super::documentation::{InvalidRequest, NoPipeline};
+use crate::documents::Row;
 use crate::error::Result;
 use crate::extract::{PipelinePath, Scoped};
-use crate::models::Row;
 use crate::query::{Params, RowKey};
 use crate::services::rows;
 

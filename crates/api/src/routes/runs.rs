@@ -5,9 +5,9 @@ use vitrina_store::PipelineRef;
 
 use super::documentation::{InvalidRequest, NoPipeline, NoRun};
 use crate::app::App;
+use crate::documents::{Batch, LogLine, Page, Run, RunDetail, RunMetrics};
 use crate::error::Result;
 use crate::extract::{PipelinePath, RunPath, Scoped};
-use crate::models::{Batch, LogLine, Page, Run, RunDetail, RunMetrics};
 use crate::query::{Followed, NumberedSlice, Params, RunSlice, Wait, Window, run_cursor};
 use crate::services::runs;
 

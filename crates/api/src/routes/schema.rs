@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use crate::models::Configuration;
+use crate::documents::Configuration;
 
 #[derive(OpenApi)]
 #[openapi(components(schemas(Configuration)))]

@@ -11,9 +11,9 @@ use super::documentation::{
 };
 use super::pipelines::etag;
 use crate::app::App;
+use crate::documents::{CheckpointVersion, Page, PipelineState, StateAnswer, StateEdit};
 use crate::error::{Error, Result};
 use crate::extract::{Body, IfMatch, PipelinePath, Scoped};
-use crate::models::{CheckpointVersion, Page, PipelineState, StateAnswer, StateEdit};
 use crate::query::{DryRun, Limit, Params};
 use crate::services::state::{self, Wish};
 

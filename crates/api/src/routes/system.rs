@@ -9,9 +9,9 @@ use super::documentation::{InvalidRequest, NoRunner, RunnerGone};
 use vitrina_store::{Actor, TokenInfo};
 
 use crate::app::App;
+use crate::documents::{AuditEntry, Caller, Health, Live, Page, PythonTask, Runner, Version};
 use crate::error::Result;
 use crate::extract::{RunnerPath, Scoped};
-use crate::models::{AuditEntry, Caller, Health, Live, Page, PythonTask, Runner, Version};
 use crate::query::{NumberedSlice, Params};
 use crate::services::system;
 

@@ -10,9 +10,9 @@ use super::documentation::{
     TargetMoved, TargetOwned, TargetUnusable, TargetUsed, TooLarge, Unanswered,
 };
 use super::pipelines::etag;
+use crate::documents::{Page, TargetConfig, TargetDetail, TargetStanding};
 use crate::error::Result;
 use crate::extract::{Body, IfMatch, Scoped, TargetPath};
-use crate::models::{Page, TargetConfig, TargetDetail, TargetStanding};
 use crate::query::{Params, Writer};
 use crate::services::targets;
 

@@ -11,8 +11,8 @@ use vitrina_store::{Actor, Error as StoreError, OUTSIDE, PipelineRef, Scope, Sto
 
 use crate::SourceConnection;
 use crate::app::App;
+use crate::documents::{Check, PipelineConfig, Severity};
 use crate::error::{Error, RUNNER_WAITS, Result};
-use crate::models::{Check, PipelineConfig, Severity};
 use crate::problem::Fault;
 
 use super::asking::Question;

@@ -8,8 +8,8 @@ use vitrina_guard::Visible;
 use vitrina_store::{Actor, RunnerRecord};
 
 use crate::app::App;
+use crate::documents::{Connection, ConnectionFinding, ConnectionTest};
 use crate::error::{Error, Result};
-use crate::models::{Connection, ConnectionFinding, ConnectionTest};
 
 use super::asking::Question;
 

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use vitrina_core::DifferenceKind;
 use vitrina_store::{Error, Store};
 
-use crate::models::Difference;
+use crate::documents::Difference;
 use crate::query::DownloadFormat;
 
 const PAGE: i64 = 500;

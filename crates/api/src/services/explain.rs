@@ -5,8 +5,8 @@ use vitrina_guard::{ChangeTable, Pass, Summary};
 use vitrina_store::PipelineRef;
 
 use crate::app::App;
+use crate::documents::{Explanation, PassPlan, PipelineConfig};
 use crate::error::{Error, Result};
-use crate::models::{Explanation, PassPlan, PipelineConfig};
 
 use super::checks;
 use super::preview::{Checked, checked, draft, refusal};

@@ -6,9 +6,9 @@ use vitrina_core::{Pipeline, PipelineId, Status, TargetName};
 use vitrina_store::{Actor, Change, Error as StoreError, PipelineRecord, PipelineRef, Scope};
 
 use crate::app::App;
+use crate::documents::{Check, PipelineConfig, TargetConfig, Verdict};
 use crate::error::{Error, Result};
 use crate::extract::read_value;
-use crate::models::{Check, PipelineConfig, TargetConfig, Verdict};
 
 use super::checks;
 

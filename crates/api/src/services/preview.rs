@@ -6,8 +6,8 @@ use vitrina_guard::{Sample, SampleLimits};
 use vitrina_store::PipelineRef;
 
 use crate::app::App;
+use crate::documents::PipelineConfig;
 use crate::error::{Error, Result};
-use crate::models::PipelineConfig;
 use crate::problem::Fault;
 use crate::settings::Seat;
 

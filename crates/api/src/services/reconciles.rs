@@ -10,8 +10,8 @@ use vitrina_store::{
 };
 
 use crate::app::App;
+use crate::documents::{self, DeleteLimit, Difference, Repair, RepairAccepted, Standing};
 use crate::error::{Error, Result};
-use crate::models::{self, DeleteLimit, Difference, Repair, RepairAccepted, Standing};
 
 use super::requests;
 use super::runs::cut;
@@ -21,7 +21,7 @@ pub(crate) async fn request(
     app: &App,
     actor: &Actor,
     reference: &PipelineRef,
-    order: &models::ReconcileOrder,
+    order: &documents::ReconcileOrder,
 ) -> Result<ReconcileRecord> {
     let pipeline = app.store.pipeline(reference).await?.config.id;
     let wanted = ReconcileOrder {

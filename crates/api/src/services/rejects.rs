@@ -5,8 +5,8 @@ use vitrina_core::{OnActive, PipelineId};
 use vitrina_store::{Actor, PipelineRef, RejectChoice, RejectCursor, RejectGroup, RejectRecord, RunRequest};
 
 use crate::app::App;
+use crate::documents::{MOST_KEYS, RetryAccepted};
 use crate::error::{Error, Result};
-use crate::models::{MOST_KEYS, RetryAccepted};
 
 use super::requests;
 

@@ -8,8 +8,8 @@ use vitrina_guard::Misfit;
 use vitrina_store::{Actor, Error as StoreError, PipelineRef, RunRecord, RunRequest, StepDone};
 
 use crate::app::App;
+use crate::documents::{Key, RunAccepted, RunOrder};
 use crate::error::{Error, Result};
-use crate::models::{Key, RunAccepted, RunOrder};
 use crate::problem::Fault;
 
 use super::pipelines;

@@ -7,11 +7,11 @@ use vitrina_core::{Figures, Level, Pipeline, Target, TargetName};
 use vitrina_store::{Actor, PipelineRef, ReconcileRecord, Writing};
 
 use crate::app::App;
-use crate::error::{Error, RUNNER_WAITS, Result};
-use crate::models::{
+use crate::documents::{
     LastWrite, MarkedBy, Reject, Row, RowBackfill, RowColumn, RowLook, RowProblem, RowReconcile, RowState,
     WriteUnknown,
 };
+use crate::error::{Error, RUNNER_WAITS, Result};
 use crate::problem::Fault;
 use crate::sight::SeesRows;
 

@@ -7,8 +7,8 @@ use vitrina_core::{RunId, RunStatus};
 use vitrina_store::{AttemptRecord, BatchRecord, LogRecord, PipelineRef, RunChoice, RunCursor, RunRecord};
 
 use crate::app::App;
+use crate::documents::{PipelineStatus, RunMetrics};
 use crate::error::{Error, Result};
-use crate::models::{PipelineStatus, RunMetrics};
 
 const SETTLING: SignedDuration = SignedDuration::from_secs(2);
 

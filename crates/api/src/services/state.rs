@@ -6,8 +6,8 @@ use vitrina_core::{Capture, Checkpoint, Pipeline, Position};
 use vitrina_store::{Actor, CheckpointRecord, PipelineRef, StateChange, StateRecord};
 
 use crate::app::App;
+use crate::documents::{NewPosition, StateEdit, StateForecast};
 use crate::error::{Error, Result};
-use crate::models::{NewPosition, StateEdit, StateForecast};
 use crate::problem::Fault;
 
 use super::estimate;

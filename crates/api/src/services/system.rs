@@ -5,8 +5,8 @@ use std::time::Duration;
 use vitrina_store::{Actor, AuditRecord, PythonTaskRecord, RunnerRecord};
 
 use crate::app::App;
+use crate::documents::{Health, RunnerPulse};
 use crate::error::{Error, Result};
-use crate::models::{Health, RunnerPulse};
 
 use super::runs::cut;
 

@@ -7,9 +7,9 @@ use vitrina_core::{Shared, Target, TargetName, is_alias_name, is_allowed_target,
 use vitrina_store::{Actor, Change, Error as StoreError, PipelineRef, Scope, TargetRecord};
 
 use crate::app::{App, Rules};
+use crate::documents::{Document, TargetConfig, TargetStanding};
 use crate::error::{Error, Result};
 use crate::extract::IfMatch;
-use crate::models::{Document, TargetConfig, TargetStanding};
 use crate::problem::Fault;
 
 use super::asking::Question;

@@ -6,8 +6,8 @@ use vitrina_core::{Decision, DocumentRules, Mode, Pipeline, PipelineId, Status, 
 use vitrina_store::{Change, PipelineRecord, TargetRecord};
 
 use crate::app::App;
+use crate::documents::{Action, Check, Effect, PlannedChange, Severity};
 use crate::error::Result;
-use crate::models::{Action, Check, Effect, PlannedChange, Severity};
 
 use super::{Draft, Present, saved_pipeline};
 

@@ -12,11 +12,11 @@ use vitrina_store::{
 };
 
 use crate::app::App;
-use crate::error::{Error, Result};
-use crate::models::{
+use crate::documents::{
     Action, Check, Configuration, Effect, FieldChange, NamedTarget, PipelineConfig, Plan, PlannedChange,
     Severity,
 };
+use crate::error::{Error, Result};
 use crate::problem::Fault;
 
 mod effects;
