@@ -4,11 +4,12 @@
 //! A call goes one way: `envelope` → `access` → `routes` (HTTP) → `services` (rules) → store (SQL).
 //! Whatever goes wrong becomes an `error::Error`, and that a problem document, in one place each.
 
+pub mod documents;
+
 mod access;
 mod app;
 mod coalescing;
 mod connections;
-mod documents;
 mod envelope;
 mod error;
 mod events;

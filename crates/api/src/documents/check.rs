@@ -9,7 +9,7 @@ use crate::problem::Fault;
 /// What follows from a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Severity {
+pub enum Severity {
     /// As it should be.
     Ok,
     /// It works, but could work better, or could not be looked at.
@@ -18,23 +18,23 @@ pub(crate) enum Severity {
     Error,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub(crate) struct Check {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Check {
     /// Stable, for programs.
     #[schema(example = "sql.table_not_allowed")]
-    pub(crate) code: String,
-    pub(crate) severity: Severity,
+    pub code: String,
+    pub severity: Severity,
     /// Where in the configuration, as a JSON pointer; empty where it is about the whole.
     #[schema(example = "/source_query")]
-    pub(crate) field: String,
-    pub(crate) detail: String,
+    pub field: String,
+    pub detail: String,
     /// Where in the SQL, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) line: Option<u32>,
+    pub line: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) column: Option<u32>,
+    pub column: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) hint: Option<String>,
+    pub hint: Option<String>,
 }
 
 impl Check {
@@ -67,11 +67,11 @@ pub(crate) struct Question {
 }
 
 /// All findings at once.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Verdict {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Verdict {
     /// No check is an error.
-    pub(crate) ok: bool,
-    pub(crate) checks: Vec<Check>,
+    pub ok: bool,
+    pub checks: Vec<Check>,
 }
 
 impl From<Vec<Check>> for Verdict {

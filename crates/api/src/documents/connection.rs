@@ -4,43 +4,43 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use vitrina_guard::{Visible, VisibleColumn, VisibleTable};
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Connection {
-    pub(crate) name: String,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Connection {
+    pub name: String,
     /// Without passwords; null where only runners know it.
     #[schema(example = "postgres://vitrina_reader@db:5432/cinema")]
-    pub(crate) address: Option<String>,
+    pub address: Option<String>,
     /// Schemas that queries may read; null where only runners know it.
-    pub(crate) allowed_schemas: Option<Vec<String>>,
+    pub allowed_schemas: Option<Vec<String>>,
     /// What each living runner found there when it started.
-    pub(crate) runners: Vec<ConnectionFinding>,
+    pub runners: Vec<ConnectionFinding>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ConnectionFinding {
-    pub(crate) runner: String,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct ConnectionFinding {
+    pub runner: String,
     /// `unreachable` or `refused`; null where nothing is wrong.
-    pub(crate) problem: Option<String>,
+    pub problem: Option<String>,
 }
 
 /// What a runner found at a connection just now.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ConnectionTest {
-    pub(crate) ok: bool,
+pub struct ConnectionTest {
+    pub ok: bool,
     /// The runner that looked.
-    pub(crate) runner: String,
+    pub runner: String,
     /// How long opening a session took, or the first answer.
-    pub(crate) connect_ms: Option<u64>,
+    pub connect_ms: Option<u64>,
     /// What answered.
     #[schema(example = "PostgreSQL 15.8")]
-    pub(crate) server: Option<String>,
+    pub server: Option<String>,
     /// What does not work; null where all does.
-    pub(crate) problem: Option<String>,
+    pub problem: Option<String>,
     /// Statements that an administrator runs to give what is missing; at a search server, the rights that are missing.
-    pub(crate) missing_grants: Vec<String>,
+    pub missing_grants: Vec<String>,
     /// How rights were found out, where a server does not tell them.
     #[serde(default)]
-    pub(crate) tried: Option<String>,
+    pub tried: Option<String>,
 }
 
 /// What a query of a pipeline can be written with.

@@ -14,7 +14,7 @@ pub(crate) const MOST_KEYS: usize = 10_000;
 /// The values of a target's key columns, NULL being `None`. Alone where the key has one column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub(crate) struct Key(Vec<Option<String>>);
+pub struct Key(Vec<Option<String>>);
 
 impl Key {
     pub(crate) fn columns(&self) -> usize {

@@ -1,7 +1,7 @@
 //! A pipeline as it is shown: in a list, alone, and to a poller.
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 use vitrina_core::{Capture, FirstLoad, Mode, OnChange, PipelineKind, ReadBy, Status};
@@ -9,63 +9,63 @@ use vitrina_store::{PipelineListing, PipelineRecord};
 
 use super::{Check, LastReconcile, Run, Task, Waiting, Watch, words};
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct PipelineSummary {
-    id: Uuid,
-    name: String,
-    description: String,
-    tags: Vec<String>,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct PipelineSummary {
+    pub id: Uuid,
+    pub name: String,
+    pub description: String,
+    pub tags: Vec<String>,
     #[serde(rename = "type")]
     #[schema(value_type = words::PipelineKind)]
-    kind: PipelineKind,
+    pub kind: PipelineKind,
     #[schema(value_type = words::Status)]
-    status: Status,
-    enabled: bool,
+    pub status: Status,
+    pub enabled: bool,
     #[schema(value_type = words::Mode)]
-    mode: Mode,
+    pub mode: Mode,
     /// Where the rows go: the last task's own target, else `target_table`.
-    target: String,
-    schedule_interval: Option<String>,
+    pub target: String,
+    pub schedule_interval: Option<String>,
     /// When it runs next by itself; null until a runner has looked at its schedule, and while it is disabled.
-    next_run_at: Option<Timestamp>,
+    pub next_run_at: Option<Timestamp>,
     /// Why its schedule says nothing.
-    schedule_error: Option<String>,
+    pub schedule_error: Option<String>,
     /// When it is loaded in full, whatever its mode.
-    full_schedule: Option<String>,
+    pub full_schedule: Option<String>,
     /// When it is loaded in full next by itself.
-    next_full_run_at: Option<Timestamp>,
+    pub next_full_run_at: Option<Timestamp>,
     /// Why its `full_schedule` says nothing.
-    full_schedule_error: Option<String>,
+    pub full_schedule_error: Option<String>,
     /// The open run.
-    active_run: Option<Uuid>,
+    pub active_run: Option<Uuid>,
     /// The newest run, open or closed.
-    last_run: Option<Run>,
+    pub last_run: Option<Run>,
     /// Why nobody executes what it waits for; null where it is executed, or waits for nothing.
-    waiting: Option<Waiting>,
-    freshness: Freshness,
+    pub waiting: Option<Waiting>,
+    pub freshness: Freshness,
     /// The newest verdict on whether the target equals its source; null where it was never compared.
-    last_reconcile: Option<LastReconcile>,
+    pub last_reconcile: Option<LastReconcile>,
     /// When it is compared next by itself.
-    next_reconcile_at: Option<Timestamp>,
+    pub next_reconcile_at: Option<Timestamp>,
     /// Why its `reconcile_schedule` says nothing.
-    reconcile_schedule_error: Option<String>,
+    pub reconcile_schedule_error: Option<String>,
     /// Grows with every change of the configuration; also the ETag.
-    version: i64,
-    created_at: Timestamp,
-    updated_at: Timestamp,
+    pub version: i64,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
 }
 
 /// How far a target is behind its source.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Freshness {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Freshness {
     /// What the source had committed before is in the target; null until a first pass has ended.
-    as_of: Option<Timestamp>,
+    pub as_of: Option<Timestamp>,
     /// How long ago that is.
-    lag_seconds: Option<f64>,
+    pub lag_seconds: Option<f64>,
     /// How long it may be before somebody should look; null is no limit.
-    limit_seconds: Option<i64>,
+    pub limit_seconds: Option<i64>,
     /// The lag is over its limit; null where there is no limit, or nothing to measure.
-    late: Option<bool>,
+    pub late: Option<bool>,
 }
 
 impl Freshness {
@@ -191,37 +191,37 @@ pub(crate) struct Reloaded {
 }
 
 /// Small, for pollers.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct PipelineStatus {
-    id: Uuid,
-    name: String,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct PipelineStatus {
+    pub id: Uuid,
+    pub name: String,
     #[schema(value_type = words::Status)]
-    pub(crate) status: Status,
-    enabled: bool,
+    pub status: Status,
+    pub enabled: bool,
     /// The active run is to be cancelled.
-    cancel_requested: bool,
+    pub cancel_requested: bool,
     /// One more run begins when the active one has ended.
-    pending: bool,
+    pub pending: bool,
     /// Why nobody executes what it waits for; null where it is executed, or waits for nothing.
-    waiting: Option<Waiting>,
+    pub waiting: Option<Waiting>,
     /// When a run that was given back for want of a connection is tried again.
-    retry_at: Option<Timestamp>,
+    pub retry_at: Option<Timestamp>,
     /// When it runs next by itself.
-    next_run_at: Option<Timestamp>,
+    pub next_run_at: Option<Timestamp>,
     /// Leases that expired since its last committed batch. From 2 on only a runner that is idle takes it.
-    stalls: i32,
+    pub stalls: i32,
     /// Why its schedule says nothing.
-    schedule_error: Option<String>,
+    pub schedule_error: Option<String>,
     /// When it is loaded in full next by itself.
-    next_full_run_at: Option<Timestamp>,
+    pub next_full_run_at: Option<Timestamp>,
     /// Why its `full_schedule` says nothing.
-    full_schedule_error: Option<String>,
-    active_run: Option<Run>,
+    pub full_schedule_error: Option<String>,
+    pub active_run: Option<Run>,
     /// The newest run, open or closed.
-    last_run: Option<Run>,
-    freshness: Freshness,
+    pub last_run: Option<Run>,
+    pub freshness: Freshness,
     /// The newest verdict on whether the target equals its source; null where it was never compared.
-    last_reconcile: Option<LastReconcile>,
+    pub last_reconcile: Option<LastReconcile>,
 }
 
 impl PipelineStatus {

@@ -1,5 +1,8 @@
 //! Configuration as code: files as they are sent, and what applying them would change.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -66,49 +69,66 @@ impl NamedTarget {
 }
 
 /// What applying a configuration would do.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Plan {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Plan {
     /// Names this very plan: POST /apply carries out no other.
-    pub(crate) hash: String,
+    pub hash: String,
     /// Nothing speaks against it.
-    pub(crate) ok: bool,
-    pub(crate) changes: Vec<PlannedChange>,
+    pub ok: bool,
+    pub changes: Vec<PlannedChange>,
     /// Errors and warnings; `field` points into the configuration.
-    pub(crate) checks: Vec<Check>,
+    pub checks: Vec<Check>,
 }
 
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct PlannedChange {
-    pub(crate) action: Action,
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PlannedChange {
+    pub action: Action,
     /// `pipeline` or `target`.
-    #[schema(example = "pipeline")]
-    pub(crate) kind: &'static str,
-    pub(crate) name: String,
+    #[schema(value_type = String, example = "pipeline")]
+    pub kind: ConfigurationPart,
+    pub name: String,
     /// The version that is changed; null for what is new.
-    pub(crate) version: Option<i64>,
-    pub(crate) fields: Vec<FieldChange>,
+    pub version: Option<i64>,
+    pub fields: Vec<FieldChange>,
     /// What follows from it, beyond the configuration.
-    pub(crate) effects: Vec<Effect>,
+    pub effects: Vec<Effect>,
 }
 
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct Effect {
+/// What a configuration consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConfigurationPart {
+    Pipeline,
+    Target,
+}
+
+impl fmt::Display for ConfigurationPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pipeline => "pipeline",
+            Self::Target => "target",
+        })
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Effect {
     /// `index.rebuild`, `index.fields`, `checkpoint.decision`, `checkpoint.keep`, `checkpoint.reset`, `target.left` or
     /// `history.gone`.
-    #[schema(example = "checkpoint.decision")]
-    pub(crate) code: &'static str,
-    pub(crate) detail: String,
+    #[schema(value_type = String, example = "checkpoint.decision")]
+    pub code: Cow<'static, str>,
+    pub detail: String,
 }
 
 impl Effect {
     pub(crate) fn new(code: &'static str, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into() }
+        Self { code: code.into(), detail: detail.into() }
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Action {
+pub enum Action {
     Create,
     Edit,
     Delete,
@@ -116,15 +136,15 @@ pub(crate) enum Action {
     Decide,
 }
 
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct FieldChange {
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct FieldChange {
     #[schema(example = "batch_size")]
-    pub(crate) field: String,
+    pub field: String,
     /// Null where there was nothing.
     #[schema(value_type = words::Anything)]
-    pub(crate) before: Value,
+    pub before: Value,
     #[schema(value_type = words::Anything)]
-    pub(crate) after: Value,
+    pub after: Value,
 }
 
 /// What POST /apply takes: a configuration, and the plan that was seen.
@@ -137,7 +157,7 @@ pub(crate) struct Order {
 }
 
 /// What was carried out.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Applied {
-    pub(crate) changes: Vec<PlannedChange>,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Applied {
+    pub changes: Vec<PlannedChange>,
 }

@@ -13,23 +13,23 @@ pub(crate) struct PreviewQuestion {
     pub(crate) pipeline: PipelineConfig,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Preview {
-    pub(crate) columns: Vec<PreviewColumn>,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Preview {
+    pub columns: Vec<PreviewColumn>,
     /// One list of cells a row, as Postgres writes the values; null is NULL.
-    pub(crate) rows: Vec<Vec<Option<String>>>,
+    pub rows: Vec<Vec<Option<String>>>,
     /// There are rows that are not shown.
-    pub(crate) has_more: bool,
+    pub has_more: bool,
     /// Some cells are shown in part, and end with `…`.
-    pub(crate) is_cut: bool,
+    pub is_cut: bool,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct PreviewColumn {
-    pub(crate) name: String,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct PreviewColumn {
+    pub name: String,
     /// As Postgres calls it.
     #[schema(example = "numeric")]
-    pub(crate) r#type: String,
+    pub r#type: String,
 }
 
 impl From<Sample> for Preview {

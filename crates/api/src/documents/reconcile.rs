@@ -10,26 +10,26 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 use vitrina_core::values::progress;
 use vitrina_core::{
-    Difference as Found, DifferenceKind, Figures, Level, ReconcileProgress, ReconcileStage, ReconcileStatus,
-    ReconcileTrigger, SideFigures, Verdict,
+    Difference as Found, DifferenceKind, Figures, Level, ReconcileStage, ReconcileStatus, ReconcileTrigger,
+    SideFigures, Verdict,
 };
 use vitrina_store::{KEPT, LastVerdict, MOST_DIFFERENCES, ReconcileRecord};
 
 use super::{RunAccepted, Untakeable, words};
 
 /// What POST …/reconcile takes; all of it may be left out.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ReconcileOrder {
+pub struct ReconcileOrder {
     /// `count` compares how many rows there are and the ends of keys and cursor, `hash` checksums of all rows, `rows`
     /// does the same and keeps the rows that differ.
     #[serde(default = "hash")]
     #[schema(value_type = words::ReconcileLevel, default = "hash")]
-    pub(crate) level: Level,
+    pub level: Level,
     /// So many differences are kept at most.
     #[serde(default = "kept", deserialize_with = "limit")]
     #[schema(minimum = 0, maximum = 100_000, default = 10_000)]
-    pub(crate) limit: i32,
+    pub limit: i32,
 }
 
 impl Default for ReconcileOrder {
@@ -55,47 +55,55 @@ fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
 }
 
 /// A comparison of a target with its source.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct Reconcile {
-    pub(crate) id: Uuid,
-    pipeline_id: Uuid,
-    pipeline: String,
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Reconcile {
+    pub id: Uuid,
+    pub pipeline_id: Uuid,
+    pub pipeline: String,
     #[schema(value_type = words::ReconcileLevel)]
-    level: Level,
+    pub level: Level,
     /// So many differences are kept at most.
-    limit: i32,
+    pub limit: i32,
     #[schema(value_type = words::ReconcileTrigger)]
-    trigger: ReconcileTrigger,
-    requested_by: Option<String>,
+    pub trigger: ReconcileTrigger,
+    pub requested_by: Option<String>,
     #[schema(value_type = words::ReconcileStatus)]
-    status: ReconcileStatus,
-    cancel_requested: bool,
-    runner: Option<String>,
+    pub status: ReconcileStatus,
+    pub cancel_requested: bool,
+    pub runner: Option<String>,
     /// Why no runner that is alive can take it; told of one that is asked for alone, and null otherwise.
-    waiting: Option<Untakeable>,
-    progress: Option<Progress>,
+    pub waiting: Option<Untakeable>,
+    pub progress: Option<ReconcileProgress>,
     /// Null until it is DONE.
     #[schema(value_type = Option<words::ReconcileVerdict>)]
-    verdict: Option<Verdict>,
-    figures: Option<ReconcileFigures>,
+    pub verdict: Option<Verdict>,
+    pub figures: Option<ReconcileFigures>,
     /// Speaks for the whole target, and may stand beside its pipeline. A proof of a repair does so only where everything
     /// that differed was repaired, and a count not where a closer look has found rows that differ.
-    whole: bool,
+    pub whole: bool,
     /// It has compared another configuration than the pipeline has now: its query, its functions, its target or the target's
     /// key, mapping or document were changed since.
-    outdated: bool,
+    #[serde(default)]
+    #[schema(required)]
+    pub outdated: bool,
     /// The one whose repair it proves: it compares only the keys which that one has found.
-    repair_of: Option<Uuid>,
+    pub repair_of: Option<Uuid>,
     /// The run that repairs what that one has found, or the run that goes before it.
-    repair_run_id: Option<Uuid>,
+    pub repair_run_id: Option<Uuid>,
     /// Proves the newest repair of what this one has found.
-    proved_by: Option<Uuid>,
-    error_code: Option<String>,
-    error: Option<String>,
-    requested_at: Timestamp,
-    started_at: Option<Timestamp>,
-    finished_at: Option<Timestamp>,
-    duration_ms: Option<i64>,
+    pub proved_by: Option<Uuid>,
+    pub error_code: Option<String>,
+    pub error: Option<String>,
+    pub requested_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    pub duration_ms: Option<i64>,
+}
+
+impl Reconcile {
+    pub fn is_open(&self) -> bool {
+        matches!(self.status, ReconcileStatus::Requested | ReconcileStatus::Running)
+    }
 }
 
 impl From<ReconcileRecord> for Reconcile {
@@ -114,7 +122,7 @@ impl From<ReconcileRecord> for Reconcile {
             cancel_requested: record.cancel_requested,
             runner: record.runner,
             waiting: record.waiting.map(Untakeable::from),
-            progress: record.progress.map(Progress::from),
+            progress: record.progress.map(ReconcileProgress::from),
             verdict: record.verdict,
             figures: record.figures.map(ReconcileFigures::from),
             whole: record.whole,
@@ -133,42 +141,47 @@ impl From<ReconcileRecord> for Reconcile {
 }
 
 /// How far a comparison has come.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = ReconcileProgress)]
-pub(crate) struct Progress {
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ReconcileProgress {
     #[schema(value_type = words::ReconcileStage)]
-    stage: ReconcileStage,
-    done: u64,
-    total: u64,
+    pub stage: ReconcileStage,
+    pub done: u64,
+    pub total: u64,
 }
 
-impl From<ReconcileProgress> for Progress {
-    fn from(progress: ReconcileProgress) -> Self {
+impl From<vitrina_core::ReconcileProgress> for ReconcileProgress {
+    fn from(progress: vitrina_core::ReconcileProgress) -> Self {
         Self { stage: progress.stage, done: progress.done, total: progress.total }
     }
 }
 
 /// What a comparison has counted.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct ReconcileFigures {
-    source: ReconcileSide,
-    target: ReconcileSide,
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct ReconcileFigures {
+    pub source: ReconcileSide,
+    pub target: ReconcileSide,
     /// Ranges of keys whose checksums were compared, and how many of them differ.
-    ranges: u64,
-    differing_ranges: u64,
+    pub ranges: u64,
+    pub differing_ranges: u64,
     /// The source has them, the target does not.
-    missing: u64,
+    pub missing: u64,
     /// The target has them, the source does not.
-    extra: u64,
-    different: u64,
+    pub extra: u64,
+    pub different: u64,
     /// Differ because they have changed at the source since the checkpoint: the next run writes them.
-    in_flight: u64,
+    pub in_flight: u64,
     /// Rows with an open reject: they are told of there, and not compared.
-    rejected: u64,
+    pub rejected: u64,
     /// More rows differ than were looked at one by one.
-    capped: bool,
+    pub capped: bool,
     /// Rows that were read one by one, beside the scan of either side.
-    rows_read: u64,
+    pub rows_read: u64,
+}
+
+impl ReconcileFigures {
+    pub fn differences(&self) -> u64 {
+        self.missing + self.extra + self.different
+    }
 }
 
 impl From<Figures> for ReconcileFigures {
@@ -190,15 +203,19 @@ impl From<Figures> for ReconcileFigures {
 }
 
 /// One side of a comparison.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct ReconcileSide {
-    rows: u64,
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct ReconcileSide {
+    pub rows: u64,
     /// The smallest values of key and cursor, by column, as text.
-    min: BTreeMap<String, Option<String>>,
+    #[serde(default)]
+    #[schema(required)]
+    pub min: BTreeMap<String, Option<String>>,
     /// The greatest.
-    max: BTreeMap<String, Option<String>>,
+    #[serde(default)]
+    #[schema(required)]
+    pub max: BTreeMap<String, Option<String>>,
     /// When it was looked at, by its own clock.
-    as_of: Option<Timestamp>,
+    pub as_of: Option<Timestamp>,
 }
 
 impl From<SideFigures> for ReconcileSide {
@@ -213,25 +230,27 @@ impl From<SideFigures> for ReconcileSide {
 }
 
 /// The newest verdict on a whole target.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct LastReconcile {
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct LastReconcile {
     /// Of the reconcile that has come to it.
-    id: Uuid,
+    pub id: Uuid,
     #[schema(value_type = words::ReconcileLevel)]
-    level: Level,
+    pub level: Level,
     #[schema(value_type = words::ReconcileVerdict)]
-    verdict: Verdict,
+    pub verdict: Verdict,
     /// It is about another configuration than the pipeline has now: its query, its functions, its target or the target's key,
     /// mapping or document were changed since.
-    outdated: bool,
+    #[serde(default)]
+    #[schema(required)]
+    pub outdated: bool,
     /// Rows that are missing, extra or different.
-    differences: u64,
-    missing: u64,
-    extra: u64,
-    different: u64,
-    in_flight: u64,
-    rejected: u64,
-    finished_at: Timestamp,
+    pub differences: u64,
+    pub missing: u64,
+    pub extra: u64,
+    pub different: u64,
+    pub in_flight: u64,
+    pub rejected: u64,
+    pub finished_at: Timestamp,
 }
 
 impl LastReconcile {
@@ -261,24 +280,24 @@ impl From<LastVerdict> for LastReconcile {
 }
 
 /// How a target stands against its source.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Standing {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Standing {
     /// The newest verdict on the whole target; null where it was never compared.
     #[schema(value_type = Option<words::ReconcileVerdict>)]
-    verdict: Option<Verdict>,
+    pub verdict: Option<Verdict>,
     /// The verdict is about another configuration than the pipeline has now.
-    outdated: bool,
+    pub outdated: bool,
     /// The reconcile that has come to it.
-    reconcile: Option<Reconcile>,
-    links: StandingLinks,
+    pub reconcile: Option<Reconcile>,
+    pub links: StandingLinks,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct StandingLinks {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct StandingLinks {
     /// POST here asks for a new verdict.
-    request: String,
+    pub request: String,
     /// All reconciles of the pipeline.
-    history: String,
+    pub history: String,
 }
 
 impl Standing {
@@ -292,22 +311,22 @@ impl Standing {
 }
 
 /// A row that differs.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Difference {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Difference {
     #[schema(value_type = words::DifferenceKind)]
-    pub(crate) kind: DifferenceKind,
+    pub kind: DifferenceKind,
     /// The values of the target's key columns in Postgres text form.
     #[schema(value_type = Vec<Option<String>>)]
-    pub(crate) key: Value,
+    pub key: Value,
     /// The columns that differ, where both sides have the row.
-    pub(crate) columns: BTreeMap<String, Cells>,
+    pub columns: BTreeMap<String, Cells>,
 }
 
 /// The values of a column on both sides, as text.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Cells {
-    pub(crate) source: Option<String>,
-    pub(crate) target: Option<String>,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Cells {
+    pub source: Option<String>,
+    pub target: Option<String>,
 }
 
 impl From<Found> for Difference {
@@ -319,37 +338,37 @@ impl From<Found> for Difference {
 }
 
 /// What a repair would do, or does.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Repair {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Repair {
     /// Rows that are read again and written: those that are missing or different.
-    pub(crate) upserts: u64,
+    pub upserts: u64,
     /// Rows that are deleted: those that only the target has, unless the source has them by then.
-    pub(crate) deletes: u64,
+    pub deletes: u64,
     /// More rows differ than were kept: they stay as they are. Reconcile again afterwards.
-    pub(crate) more: bool,
-    pub(crate) delete_limit: DeleteLimit,
+    pub more: bool,
+    pub delete_limit: DeleteLimit,
 }
 
 /// What the pipeline's `delete_limit` says to a repair.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DeleteLimit {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct DeleteLimit {
     /// Highest share of the target that may be deleted.
-    pub(crate) limit: f64,
+    pub limit: f64,
     /// The share that the repair deletes.
-    pub(crate) share: f64,
+    pub share: f64,
     /// Of so many rows, as the reconcile has counted them.
-    pub(crate) target_rows: u64,
+    pub target_rows: u64,
     /// Whether the repair may delete so much.
-    pub(crate) ok: bool,
+    pub ok: bool,
 }
 
 /// The run that repairs, and the reconcile that proves it.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RepairAccepted {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct RepairAccepted {
     #[serde(flatten)]
-    pub(crate) run: RunAccepted,
+    pub run: RunAccepted,
     /// Compares exactly these rows again when the run has ended.
-    pub(crate) proof_id: Uuid,
+    pub proof_id: Uuid,
     #[serde(flatten)]
-    pub(crate) repair: Repair,
+    pub repair: Repair,
 }

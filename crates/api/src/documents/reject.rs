@@ -13,34 +13,34 @@ use super::RunAccepted;
 use crate::sight::SeesRows;
 
 /// A page of rejects, and all reasons there are.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Rejects {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Rejects {
     /// Newest first.
-    pub(crate) items: Vec<Reject>,
+    pub items: Vec<Reject>,
     /// Where the next page begins; null on the last one.
-    pub(crate) next_cursor: Option<String>,
+    pub next_cursor: Option<String>,
     /// By reason, the most frequent first; whatever page and `code` were asked for.
-    pub(crate) groups: Vec<RejectGroup>,
+    pub groups: Vec<RejectGroup>,
 }
 
 /// A row that was refused, and whose key has neither succeeded nor left the source since.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Reject {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Reject {
     /// What it is chosen by; made from its key, and `…` for who may not see rows.
-    id: String,
+    pub id: String,
     /// The values of the target's key columns in Postgres text form; `…` for who may not see rows.
     #[schema(value_type = Vec<Option<String>>)]
-    key: Value,
-    code: String,
-    message: String,
+    pub key: Value,
+    pub code: String,
+    pub message: String,
     /// The row as it was read, for people to look at. Nothing is ever written from here.
     #[schema(value_type = Object)]
-    row: Value,
+    pub row: Value,
     /// The run that met it last.
-    run_id: Uuid,
-    rejected_at: Timestamp,
+    pub run_id: Uuid,
+    pub rejected_at: Timestamp,
     /// Since then it does not count against the pipeline's `reject_limit`.
-    acknowledged_at: Option<Timestamp>,
+    pub acknowledged_at: Option<Timestamp>,
 }
 
 impl Reject {
@@ -61,14 +61,14 @@ impl Reject {
 }
 
 /// Rejects that share a reason.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RejectGroup {
-    code: String,
-    rejects: i64,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct RejectGroup {
+    pub code: String,
+    pub rejects: i64,
     /// How many of them are acknowledged.
-    acknowledged: i64,
-    first_rejected_at: Timestamp,
-    last_rejected_at: Timestamp,
+    pub acknowledged: i64,
+    pub first_rejected_at: Timestamp,
+    pub last_rejected_at: Timestamp,
 }
 
 impl From<GroupRecord> for RejectGroup {
@@ -79,15 +79,16 @@ impl From<GroupRecord> for RejectGroup {
 }
 
 /// Which rejects are meant: all of the pipeline's when nothing is given.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RejectOrder {
+pub struct RejectOrder {
     /// Only those of this reason.
-    pub(crate) code: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
     /// Only these.
-    #[serde(default, deserialize_with = "ids")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "ids")]
     #[schema(min_items = 1)]
-    pub(crate) ids: Option<Vec<String>>,
+    pub ids: Option<Vec<String>>,
 }
 
 /// An empty list would mean none, and is more likely a mistake for all.
@@ -105,19 +106,19 @@ impl From<RejectOrder> for RejectChoice {
     }
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RejectsChanged {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct RejectsChanged {
     /// How many they were.
-    pub(crate) rejects: u64,
+    pub rejects: u64,
 }
 
 /// The run that reads the keys of rejects again.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RetryAccepted {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct RetryAccepted {
     #[serde(flatten)]
-    pub(crate) run: RunAccepted,
+    pub run: RunAccepted,
     /// How many it reads again.
-    pub(crate) rejects: u64,
+    pub rejects: u64,
     /// Others were chosen too: a run reads at most 10,000 again, the oldest first.
-    pub(crate) more: bool,
+    pub more: bool,
 }

@@ -9,42 +9,42 @@ use vitrina_core::{Level, Verdict};
 use super::{Difference, Reject, words};
 
 /// Where a row is, and what is known of its way there.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Row {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Row {
     /// The values of the target's key columns, as the target writes them; as they were asked for where nobody could look.
-    pub(crate) key: Vec<String>,
+    pub key: Vec<String>,
     /// What source and target have now; null where a runner could not look, and `problem` says why.
-    pub(crate) look: Option<RowLook>,
-    pub(crate) problem: Option<RowProblem>,
+    pub look: Option<RowLook>,
+    pub problem: Option<RowProblem>,
     /// It was refused, and has neither succeeded nor left the source since.
-    pub(crate) reject: Option<Reject>,
-    pub(crate) last_write: LastWrite,
+    pub reject: Option<Reject>,
+    pub last_write: LastWrite,
     /// The newest run that has read this very key again: a backfill, a repair, or rejects that were read again.
-    pub(crate) backfill: Option<RowBackfill>,
+    pub backfill: Option<RowBackfill>,
     /// What the last verdict on the whole target says of it; null where it was never compared.
-    pub(crate) reconcile: Option<RowReconcile>,
+    pub reconcile: Option<RowReconcile>,
 }
 
 /// A row on both sides, by the pipeline's own query and functions.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct RowLook {
-    pub(crate) state: RowState,
-    pub(crate) key_columns: Vec<String>,
+pub struct RowLook {
+    pub state: RowState,
+    pub key_columns: Vec<String>,
     /// All columns that the pipeline writes.
-    pub(crate) columns: Vec<RowColumn>,
+    pub columns: Vec<RowColumn>,
     /// False where the target's types cannot hold what the source has: its values are shown as they were read.
-    pub(crate) fits: bool,
+    pub fits: bool,
     /// Where the sides differ: the next run reads it. Null where that cannot be told: in mode full nothing names what has
     /// changed, and a long pass is not read through.
-    pub(crate) in_flight: Option<bool>,
+    pub in_flight: Option<bool>,
     /// The runner that looked.
-    pub(crate) runner: String,
+    pub runner: String,
 }
 
 /// Seen from the target, as in a reconcile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum RowState {
+pub enum RowState {
     Equal,
     Different,
     /// The source has it, the target does not.
@@ -57,50 +57,50 @@ pub(crate) enum RowState {
 
 /// Cells are texts as Postgres writes the values; null is NULL, or no row.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct RowColumn {
-    pub(crate) name: String,
-    pub(crate) source: Option<String>,
-    pub(crate) target: Option<String>,
-    pub(crate) differs: bool,
+pub struct RowColumn {
+    pub name: String,
+    pub source: Option<String>,
+    pub target: Option<String>,
+    pub differs: bool,
 }
 
 /// Why nobody could look.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RowProblem {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct RowProblem {
     #[schema(example = "runner.none")]
-    pub(crate) code: String,
-    pub(crate) detail: String,
+    pub code: String,
+    pub detail: String,
 }
 
 /// The last write of a run to the row, by the mark that it bears; what others change past the mark is not seen by it.
-#[derive(Debug, Default, Serialize, ToSchema)]
-pub(crate) struct LastWrite {
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct LastWrite {
     /// What it is known by; null where nothing tells.
-    pub(crate) by: Option<MarkedBy>,
+    pub by: Option<MarkedBy>,
     /// When, by the target's clock.
-    pub(crate) at: Option<Timestamp>,
+    pub at: Option<Timestamp>,
     /// Where only the run is known: when it began, so not before that.
-    pub(crate) since: Option<Timestamp>,
+    pub since: Option<Timestamp>,
     /// The one that wrote it, of all that write to the target.
-    pub(crate) pipeline: Option<String>,
-    pub(crate) run_id: Option<Uuid>,
-    pub(crate) batch_id: Option<i64>,
+    pub pipeline: Option<String>,
+    pub run_id: Option<Uuid>,
+    pub batch_id: Option<i64>,
     /// Why the run is not known.
-    pub(crate) unknown: Option<WriteUnknown>,
+    pub unknown: Option<WriteUnknown>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum MarkedBy {
+pub enum MarkedBy {
     /// The target's touch column says when.
     TouchColumn,
     /// The version of the document holds the lease it was written under.
     DocumentVersion,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum WriteUnknown {
+pub enum WriteUnknown {
     /// Nobody could look.
     NotSeen,
     /// The target does not have the row.
@@ -115,26 +115,28 @@ pub(crate) enum WriteUnknown {
     NoRun,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RowBackfill {
-    pub(crate) run_id: Uuid,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct RowBackfill {
+    pub run_id: Uuid,
     #[schema(value_type = words::RunStatus)]
-    pub(crate) status: String,
-    pub(crate) finished_at: Timestamp,
+    pub status: String,
+    pub finished_at: Timestamp,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RowReconcile {
-    pub(crate) id: Uuid,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct RowReconcile {
+    pub id: Uuid,
     #[schema(value_type = words::ReconcileLevel)]
-    pub(crate) level: Level,
+    pub level: Level,
     #[schema(value_type = words::ReconcileVerdict)]
-    pub(crate) verdict: Verdict,
+    pub verdict: Verdict,
     /// It is about another configuration than the pipeline has now.
-    pub(crate) outdated: bool,
-    pub(crate) finished_at: Timestamp,
+    #[serde(default)]
+    #[schema(required)]
+    pub outdated: bool,
+    pub finished_at: Timestamp,
     /// Whether the row is among those that differ; null where not all of them were kept.
-    pub(crate) listed: Option<bool>,
+    pub listed: Option<bool>,
     /// How it differed then.
-    pub(crate) difference: Option<Difference>,
+    pub difference: Option<Difference>,
 }

@@ -15,39 +15,42 @@ use super::key::{Bound, Key, bound, keys};
 use super::words;
 
 /// What POST …/run takes; all of it may be left out.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RunOrder {
+pub struct RunOrder {
     /// The pipeline's own mode, or the paused run's, when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<words::Mode>)]
-    pub(crate) mode: Option<Mode>,
+    pub mode: Option<Mode>,
     /// A backfill: only these keys are read again, and the checkpoint stays. Each is a list of the values of
     /// the target's key columns, or the value alone where there is one column.
-    #[serde(default, deserialize_with = "keys")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "keys")]
     #[schema(min_items = 1, max_items = 10_000)]
-    pub(crate) keys: Option<Vec<Key>>,
+    pub keys: Option<Vec<Key>>,
     /// A backfill: only rows with `from <= incremental_key < to` are read again, and the checkpoint stays. One of
     /// the two may be left out.
-    #[serde(default, deserialize_with = "bound")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "bound")]
     #[schema(value_type = Option<Bound>)]
-    pub(crate) from: Option<String>,
-    #[serde(default, deserialize_with = "bound")]
+    pub from: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "bound")]
     #[schema(value_type = Option<Bound>)]
-    pub(crate) to: Option<String>,
+    pub to: Option<String>,
     /// What becomes of the checkpoint: `keep` goes on from what completed passes established, `reset` reads
     /// everything from the start. Needed when the pipeline was changed since the checkpoint was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<words::Decision>)]
-    pub(crate) checkpoint: Option<Decision>,
+    pub checkpoint: Option<Decision>,
     /// Nothing is read: readers get the index they saw before the last load, and the checkpoint that belongs to it.
-    #[serde(default)]
-    pub(crate) rollback: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rollback: bool,
     /// Continues what the last run left when it failed, its load or its backfill. Without it, a load that failed begins anew;
     /// a paused one is continued in any case.
-    #[serde(default)]
-    pub(crate) resume: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resume: bool,
     /// What happens when a run is active: `join` when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<words::OnActive>)]
-    pub(crate) on_active: Option<OnActive>,
+    pub on_active: Option<OnActive>,
 }
 
 /// What POST …/pause and …/cancel take; may be left out.
@@ -58,64 +61,64 @@ pub(crate) struct Reason {
     pub(crate) reason: Option<String>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RunAccepted {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct RunAccepted {
     /// The run that was opened or joined. With `pending`, the one that goes before.
-    pub(crate) run_id: Uuid,
+    pub run_id: Uuid,
     #[schema(value_type = words::RunStatus)]
-    pub(crate) status: RunStatus,
+    pub status: RunStatus,
     /// The request waits for the end of `run_id`.
-    pub(crate) pending: bool,
+    pub pending: bool,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Run {
-    id: Uuid,
-    pipeline_id: Uuid,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Run {
+    pub id: Uuid,
+    pub pipeline_id: Uuid,
     /// The pipeline's name as it is now.
-    pipeline: String,
+    pub pipeline: String,
     #[schema(value_type = words::RunStatus)]
-    status: RunStatus,
+    pub status: RunStatus,
     /// Who asked: `api`, `schedule`, `resume` or `pending`.
     #[schema(value_type = String)]
-    trigger: Trigger,
+    pub trigger: Trigger,
     #[schema(value_type = words::Mode)]
-    mode: Mode,
+    pub mode: Mode,
     /// A backfill of so many keys; null where the run is none.
-    backfill_keys: Option<u64>,
+    pub backfill_keys: Option<u64>,
     /// A backfill over a range of the cursor; null where the run is none.
-    backfill_range: Option<Range>,
+    pub backfill_range: Option<Range>,
     /// What was decided about the checkpoint when the run was asked for.
     #[schema(value_type = Option<words::Decision>)]
-    checkpoint: Option<Decision>,
+    pub checkpoint: Option<Decision>,
     /// Readers get the index they saw before the last load; nothing is read.
-    rollback: bool,
+    pub rollback: bool,
     /// It continues the load that an earlier run left open.
-    resume: bool,
-    cancel_requested: bool,
-    requested_at: Timestamp,
-    started_at: Option<Timestamp>,
-    finished_at: Option<Timestamp>,
+    pub resume: bool,
+    pub cancel_requested: bool,
+    pub requested_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
     /// From the first claim to the end; null while it is open.
-    duration_ms: Option<i64>,
-    rows_read: u64,
-    rows_written: u64,
-    rows_unchanged: u64,
-    rows_deleted: u64,
-    rows_rejected: u64,
-    bytes: u64,
-    batches: u64,
-    error_code: Option<String>,
-    error: Option<String>,
+    pub duration_ms: Option<i64>,
+    pub rows_read: u64,
+    pub rows_written: u64,
+    pub rows_unchanged: u64,
+    pub rows_deleted: u64,
+    pub rows_rejected: u64,
+    pub bytes: u64,
+    pub batches: u64,
+    pub error_code: Option<String>,
+    pub error: Option<String>,
 }
 
 /// Rows with `from <= incremental_key < to`.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Range {
-    from: Option<String>,
-    to: Option<String>,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Range {
+    pub from: Option<String>,
+    pub to: Option<String>,
     /// The cursor that all rows have been written up to.
-    at: Option<Vec<String>>,
+    pub at: Option<Vec<String>>,
 }
 
 impl From<CursorRange> for Range {
@@ -204,16 +207,16 @@ impl From<AttemptRecord> for Attempt {
 }
 
 /// Something that was noticed during a run.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct LogLine {
-    id: i64,
-    at: Timestamp,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct LogLine {
+    pub id: i64,
+    pub at: Timestamp,
     /// `info`, `warn` or `error`.
-    level: String,
-    message: String,
+    pub level: String,
+    pub message: String,
     /// What it is about: batch, rows, times, error code.
     #[schema(value_type = Object)]
-    fields: Map<String, Value>,
+    pub fields: Map<String, Value>,
 }
 
 impl From<LogRecord> for LogLine {

@@ -10,16 +10,16 @@ use vitrina_core::values::{progress, progress_of};
 use vitrina_store::{CheckpointRecord, StateRecord};
 
 /// How far a pipeline has come.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct PipelineState {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct PipelineState {
     /// Position and what it was made under; only the source that made it can read it.
     #[schema(value_type = Object)]
-    checkpoint: Value,
+    pub checkpoint: Value,
     /// Grows with every change of the checkpoint; also the ETag.
-    version: i64,
-    updated_at: Timestamp,
-    last_processed_key: Option<String>,
-    last_processed_id: Option<String>,
+    pub version: i64,
+    pub updated_at: Timestamp,
+    pub last_processed_key: Option<String>,
+    pub last_processed_id: Option<String>,
 }
 
 impl From<StateRecord> for PipelineState {
@@ -44,17 +44,17 @@ fn told(checkpoint: &Checkpoint) -> Value {
 }
 
 /// What completed passes had established at some time.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct CheckpointVersion {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct CheckpointVersion {
     /// What `restore` takes.
-    version: i64,
+    pub version: i64,
     #[schema(value_type = Object)]
-    checkpoint: Value,
+    pub checkpoint: Value,
     /// `pass`, `keep`, `reset`, `edit`, `restore`, or `mart` where the checkpoint beside the mart counted.
-    reason: String,
+    pub reason: String,
     /// The run that moved it; null where a person did.
-    run_id: Option<Uuid>,
-    created_at: Timestamp,
+    pub run_id: Option<Uuid>,
+    pub created_at: Timestamp,
 }
 
 impl From<CheckpointRecord> for CheckpointVersion {
@@ -88,17 +88,17 @@ pub(crate) struct NewPosition {
 }
 
 /// What a change would do, and has not done.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct StateForecast {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct StateForecast {
     /// The checkpoint as it would be.
     #[schema(value_type = Object)]
-    checkpoint: Value,
+    pub checkpoint: Value,
     /// The version it would change.
-    version: i64,
+    pub version: i64,
     /// How many rows of the source would be read again, by its planner; null when it cannot be asked.
-    rows: Option<u64>,
+    pub rows: Option<u64>,
     /// Why `rows` is null.
-    reason: Option<String>,
+    pub reason: Option<String>,
 }
 
 /// What a call that changes a checkpoint answers: the state as it is now, or what a dry run has found.

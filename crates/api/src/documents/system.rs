@@ -1,31 +1,32 @@
 //! What the installation says about itself.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use vitrina_store::{AuditRecord, PythonTaskRecord, Role, RunnerRecord, TokenInfo};
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Runner {
-    name: String,
-    version: String,
-    host: String,
-    pid: i32,
-    max_concurrent: i32,
-    active_runs: i32,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Runner {
+    pub name: String,
+    pub version: String,
+    pub host: String,
+    pub pid: i32,
+    pub max_concurrent: i32,
+    pub active_runs: i32,
     /// Pipelines that others left behind, since it started.
-    taken_over: i64,
-    connections: Vec<String>,
-    python_tasks: Vec<String>,
+    pub taken_over: i64,
+    pub connections: Vec<String>,
+    pub python_tasks: Vec<String>,
     /// `READY`, `DRAINING` or `STOPPED`.
-    status: String,
-    started_at: Timestamp,
-    heartbeat_at: Timestamp,
+    pub status: String,
+    pub started_at: Timestamp,
+    pub heartbeat_at: Timestamp,
     /// Its heartbeat is recent by the database's clock.
-    alive: bool,
+    pub alive: bool,
 }
 
 impl From<RunnerRecord> for Runner {
@@ -49,20 +50,20 @@ impl From<RunnerRecord> for Runner {
 }
 
 /// A Python function that a runner has registered. Pipelines name it; its code stays with the runner.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct PythonTask {
-    name: String,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct PythonTask {
+    pub name: String,
     /// `transform` or `source`.
-    kind: String,
+    pub kind: String,
     /// The runner that has it.
-    runner: String,
+    pub runner: String,
     /// That runner has been heard of lately.
-    alive: bool,
+    pub alive: bool,
     /// Changes with its code.
-    version_hash: String,
+    pub version_hash: String,
     /// What its author says of it.
-    doc: String,
-    published_at: Timestamp,
+    pub doc: String,
+    pub published_at: Timestamp,
 }
 
 impl From<PythonTaskRecord> for PythonTask {
@@ -93,41 +94,52 @@ impl From<TokenInfo> for Caller {
     }
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Health {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Health {
     /// `ok`; `degraded` where a source or every runner is away; `unavailable` without the meta-store.
-    pub(crate) status: &'static str,
+    #[schema(value_type = String)]
+    pub status: Cow<'static, str>,
     /// What asking it has shown: `ok` or `unavailable`.
-    pub(crate) meta_store: &'static str,
+    #[schema(value_type = String)]
+    pub meta_store: Cow<'static, str>,
     /// Asked by this server, at most every ten seconds.
-    pub(crate) sources: Vec<SourcePulse>,
-    pub(crate) runners: Vec<RunnerPulse>,
+    #[serde(default)]
+    #[schema(required)]
+    pub sources: Vec<SourcePulse>,
+    pub runners: Vec<RunnerPulse>,
+}
+
+impl Health {
+    /// The meta-store, all sources and a runner are there.
+    pub fn is_sound(&self) -> bool {
+        self.status == "ok"
+    }
 }
 
 /// What asking a source has shown.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct SourcePulse {
-    pub(crate) connection: String,
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct SourcePulse {
+    pub connection: String,
     /// What is wrong; null where nothing is.
-    pub(crate) problem: Option<String>,
+    pub problem: Option<String>,
 }
 
 /// Who changed what.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct AuditEntry {
-    id: i64,
-    at: Timestamp,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct AuditEntry {
+    pub id: i64,
+    pub at: Timestamp,
     /// The name of the token, or `local` where there was none.
-    actor: String,
+    pub actor: String,
     #[schema(example = "pipeline.edit")]
-    action: String,
-    subject: String,
+    pub action: String,
+    pub subject: String,
     /// Of an edit, the fields that have changed.
     #[schema(value_type = Option<Object>)]
-    before: Option<Value>,
+    pub before: Option<Value>,
     #[schema(value_type = Option<Object>)]
-    after: Option<Value>,
-    request_id: Option<String>,
+    pub after: Option<Value>,
+    pub request_id: Option<String>,
 }
 
 impl From<AuditRecord> for AuditEntry {
@@ -137,12 +149,12 @@ impl From<AuditRecord> for AuditEntry {
     }
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RunnerPulse {
-    pub(crate) name: String,
-    pub(crate) alive: bool,
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct RunnerPulse {
+    pub name: String,
+    pub alive: bool,
     /// Connections that did not work when it started, and why.
-    pub(crate) problems: BTreeMap<String, String>,
+    pub problems: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]

@@ -3,34 +3,43 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use serde::de::{Deserializer, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use vitrina_core::{AliasRules, DocumentRules, Shared};
 use vitrina_store::TargetRecord;
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct TargetDetail {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct TargetDetail {
     #[schema(example = "analytics.film_dim")]
-    name: String,
-    connection: String,
+    pub name: String,
+    pub connection: String,
     /// Empty means the table's primary key.
-    key: Vec<String>,
-    touch_column: Option<String>,
-    create_if_missing: bool,
+    pub key: Vec<String>,
+    pub touch_column: Option<String>,
+    pub create_if_missing: bool,
     #[schema(value_type = Option<Object>)]
-    mapping: Option<Value>,
+    pub mapping: Option<Value>,
     #[schema(value_type = Option<Object>)]
-    settings: Option<Value>,
+    pub settings: Option<Value>,
+    #[serde(default, deserialize_with = "unread")]
+    #[schema(required)]
     document: Document,
     /// By what several pipelines share it; null where one writes to it.
+    #[serde(default, deserialize_with = "unread")]
     shared: Option<SharedTarget>,
     /// Names of the pipelines that write to it.
-    pipelines: Vec<String>,
+    pub pipelines: Vec<String>,
     /// Grows with every change; also the ETag.
-    version: i64,
-    created_at: Timestamp,
-    updated_at: Timestamp,
+    pub version: i64,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+/// For parts that are as strict as a request is: a client that read them back would refuse what a later server adds.
+fn unread<'de, D: Deserializer<'de>, T: Default>(deserializer: D) -> Result<T, D::Error> {
+    IgnoredAny::deserialize(deserializer).map(|_| T::default())
 }
 
 impl From<TargetRecord> for TargetDetail {

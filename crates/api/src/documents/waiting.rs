@@ -1,24 +1,34 @@
 //! Why a pipeline or a reconcile waits.
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Why nobody executes the open run of a pipeline, or requests one that is due.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct Waiting {
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Waiting {
     /// Stable, for programs: `runner.none`, `runner.no_connection`, `runner.no_function`, `runner.busy`,
     /// `runner.not_claiming`, `schedule.late`, or the error code that the run was given back with.
     #[schema(example = "runner.no_connection")]
     pub(super) code: String,
     /// For people; may end with a line `hint: …`.
-    message: String,
+    pub message: String,
     /// Since when nobody executes it.
-    since: Timestamp,
+    pub since: Timestamp,
     /// When a run that was given back is tried again.
-    until: Option<Timestamp>,
+    pub until: Option<Timestamp>,
     /// How often in a row it was given back.
-    releases: u32,
+    pub releases: u32,
+}
+
+impl Waiting {
+    /// What there is to say, and what to do about it.
+    pub fn parts(&self) -> (&str, Option<&str>) {
+        match self.message.split_once("\nhint: ") {
+            Some((detail, hint)) => (detail, Some(hint)),
+            None => (&self.message, None),
+        }
+    }
 }
 
 impl From<vitrina_store::Waiting> for Waiting {
@@ -29,13 +39,13 @@ impl From<vitrina_store::Waiting> for Waiting {
 }
 
 /// Why no runner that is alive can take a reconcile.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct Untakeable {
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Untakeable {
     /// Stable, for programs: `runner.none`, `runner.no_connection` or `runner.no_function`.
     #[schema(example = "runner.none")]
-    code: String,
+    pub code: String,
     /// For people; ends with a line `hint: …`.
-    message: String,
+    pub message: String,
 }
 
 impl From<vitrina_store::Untakeable> for Untakeable {

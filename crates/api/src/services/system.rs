@@ -53,14 +53,19 @@ pub(crate) async fn ready(app: &App) -> bool {
 /// Reads the runners' heartbeats, which is also the question to the meta-store, and asks the sources.
 pub(crate) async fn health(app: &App) -> Health {
     let Some(runners) = living_and_dead(app).await else {
-        let (status, meta_store) = ("unavailable", "unavailable");
-        return Health { status, meta_store, sources: Vec::new(), runners: Vec::new() };
+        let away = || "unavailable".into();
+        return Health { status: away(), meta_store: away(), sources: Vec::new(), runners: Vec::new() };
     };
     let sources = app.health.sources(&app.rules).await;
     let sound =
         runners.iter().any(|runner| runner.alive) && sources.iter().all(|source| source.problem.is_none());
     let status = if sound { "ok" } else { "degraded" };
-    Health { status, meta_store: "ok", sources, runners: runners.into_iter().map(pulse).collect() }
+    Health {
+        status: status.into(),
+        meta_store: "ok".into(),
+        sources,
+        runners: runners.into_iter().map(pulse).collect(),
+    }
 }
 
 fn pulse(runner: RunnerRecord) -> RunnerPulse {

@@ -5,21 +5,35 @@ use std::time::Duration;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 use uuid::Uuid;
-use vitrina_core::{Difference, DifferenceKind};
+use vitrina_api::documents::{
+    Applied, AuditEntry, CheckpointVersion, Connection, ConnectionTest, Difference, Health, LogLine, Page,
+    PipelineState, PipelineStatus, PipelineSummary, Plan, Preview, PythonTask, Reconcile, ReconcileOrder,
+    RejectOrder, Rejects, RejectsChanged, Repair, RepairAccepted, RetryAccepted, Row, Run, RunAccepted,
+    RunOrder, Runner, Standing, StateForecast, TargetDetail, Verdict,
+};
+use vitrina_core::DifferenceKind;
 
-use super::{Answer, Client, Error, PATIENCE, Result, documents::*};
+use super::{Answer, Client, Error, PATIENCE, Result};
 
 /// For calls that look at many queries.
 const LONG: Duration = Duration::from_secs(300);
 
+/// What is to become of a checkpoint.
+#[derive(Debug)]
+pub(crate) enum StateWish {
+    /// A version of the history.
+    Restore(i64),
+    Reset,
+}
+
 impl Client {
     /// All of them, whatever number of pages that takes.
-    pub(crate) async fn pipelines(&self) -> Result<Answer<Page<Pipeline>>> {
-        let mut whole: Option<Answer<Page<Pipeline>>> = None;
+    pub(crate) async fn pipelines(&self) -> Result<Answer<Page<PipelineSummary>>> {
+        let mut whole: Option<Answer<Page<PipelineSummary>>> = None;
         loop {
             let cursor = whole.as_ref().and_then(|page| page.known.next_cursor.clone());
             let request = self.request(Method::GET, &["pipelines"]).query(&[("limit", 500)]);
-            let page: Answer<Page<Pipeline>> =
+            let page: Answer<Page<PipelineSummary>> =
                 self.ask(request.query(&cursor.map(|cursor| [("cursor", cursor)]))).await?;
             let whole = match &mut whole {
                 Some(whole) => whole.append(page),
@@ -32,7 +46,8 @@ impl Client {
         Ok(whole.expect("a first page"))
     }
 
-    pub(crate) async fn pipeline(&self, pipeline: &str) -> Result<Answer<PipelineDetail>> {
+    /// Without its configuration, which no command reads.
+    pub(crate) async fn pipeline(&self, pipeline: &str) -> Result<Answer<PipelineSummary>> {
         self.ask(self.about(Method::GET, pipeline, &[])?).await
     }
 
@@ -50,7 +65,7 @@ impl Client {
         self.ask(self.about(Method::GET, pipeline, &["runs"])?.query(&[("limit", limit)])).await
     }
 
-    pub(crate) async fn run(&self, pipeline: &str, order: &Order) -> Result<Answer<Accepted>> {
+    pub(crate) async fn run(&self, pipeline: &str, order: &RunOrder) -> Result<Answer<RunAccepted>> {
         self.ask(self.about(Method::POST, pipeline, &["run"])?.json(order)).await
     }
 
@@ -81,7 +96,7 @@ impl Client {
         Ok(self.ask::<Value>(self.request(Method::GET, &["export"])).await?.document)
     }
 
-    pub(crate) async fn state(&self, pipeline: &str) -> Result<Answer<State>> {
+    pub(crate) async fn state(&self, pipeline: &str) -> Result<Answer<PipelineState>> {
         self.ask(self.about(Method::GET, pipeline, &["state"])?).await
     }
 
@@ -93,7 +108,11 @@ impl Client {
         self.ask(self.about(Method::GET, pipeline, &["state", "history"])?.query(&[("limit", limit)])).await
     }
 
-    pub(crate) async fn forecast_state(&self, pipeline: &str, wish: &StateWish) -> Result<Answer<Forecast>> {
+    pub(crate) async fn forecast_state(
+        &self,
+        pipeline: &str,
+        wish: &StateWish,
+    ) -> Result<Answer<StateForecast>> {
         self.ask(self.wish(pipeline, wish)?.query(&[("dry_run", true)])).await
     }
 
@@ -103,7 +122,7 @@ impl Client {
         pipeline: &str,
         wish: &StateWish,
         version: i64,
-    ) -> Result<Answer<State>> {
+    ) -> Result<Answer<PipelineState>> {
         self.ask(self.wish(pipeline, wish)?.header("if-match", format!("\"{version}\""))).await
     }
 
@@ -136,12 +155,16 @@ impl Client {
         &self,
         pipeline: &str,
         verb: &str,
-        choice: &RejectChoice,
+        choice: &RejectOrder,
     ) -> Result<Answer<RejectsChanged>> {
         self.ask(self.about(Method::POST, pipeline, &["rejects", verb])?.json(choice)).await
     }
 
-    pub(crate) async fn retry_rejects(&self, pipeline: &str, choice: &RejectChoice) -> Result<Answer<Retry>> {
+    pub(crate) async fn retry_rejects(
+        &self,
+        pipeline: &str,
+        choice: &RejectOrder,
+    ) -> Result<Answer<RetryAccepted>> {
         self.ask(self.about(Method::POST, pipeline, &["rejects", "retry"])?.json(choice)).await
     }
 
@@ -209,7 +232,7 @@ impl Client {
         self.ask(self.about_reconcile(Method::POST, id, &["repair"]).query(&[("dry_run", true)])).await
     }
 
-    pub(crate) async fn repair(&self, id: Uuid) -> Result<Answer<Repairing>> {
+    pub(crate) async fn repair(&self, id: Uuid) -> Result<Answer<RepairAccepted>> {
         self.ask(self.about_reconcile(Method::POST, id, &["repair"])).await
     }
 
@@ -259,7 +282,7 @@ impl Client {
         self.ask(self.request(Method::GET, &["python-tasks"])).await
     }
 
-    pub(crate) async fn targets(&self) -> Result<Answer<Page<Target>>> {
+    pub(crate) async fn targets(&self) -> Result<Answer<Page<TargetDetail>>> {
         self.ask(self.request(Method::GET, &["targets"])).await
     }
 

@@ -1,8 +1,8 @@
 //! A client of the API, as the commands need it. Answers keep the document as it came, for `-o json`.
 
 mod calls;
-mod documents;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
@@ -15,12 +15,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::{Host, Url};
+use vitrina_api::documents::Page;
 
 use crate::config::ApiSettings;
 use crate::exit::Exit;
 use crate::nearest::nearest;
 
-pub(crate) use documents::*;
+pub(crate) use calls::StateWish;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer may take beyond the time it was asked to wait.
@@ -41,7 +42,7 @@ pub(crate) enum Error {
     #[error("{0}")]
     Refused(Problem),
     #[error("the API at {url} is not healthy: its meta-store is {meta_store}\nhint: see the API's log")]
-    Unhealthy { url: Url, meta_store: String },
+    Unhealthy { url: Url, meta_store: Cow<'static, str> },
     #[error("{url} answers {status}, but not as Vitrina's API does\nhint: check VITRINA_API_URL")]
     Foreign { url: Url, status: StatusCode },
 }

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use serde_json::Value;
+use vitrina_api::documents::AuditEntry;
 
-use crate::client::AuditEntry;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, one_line, time};

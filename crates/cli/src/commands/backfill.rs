@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde_json::Value;
+use vitrina_api::documents::{Key, RunOrder};
 use vitrina_core::OnActive;
 
-use crate::client::Order;
 use crate::context::Context;
 use crate::exit::Exit;
 
@@ -45,18 +45,18 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let keys = match &args.keys_file {
         Some(file) => Some(from_file(file)?),
         None if args.keys.is_empty() => None,
-        None => Some(args.keys.iter().map(|text| key(text, "")).collect::<Result<_>>()?),
+        None => Some(args.keys.iter().map(|text| whole_key(text, "")).collect::<Result<_>>()?),
     };
     let (from, to) = (args.from.clone(), args.to.clone());
     let client = context.client()?;
     // A backfill is a request of its own: the run that may be active does not fulfil it.
-    let order = Order { keys, from, to, on_active: Some(OnActive::After), ..Order::default() };
+    let order = RunOrder { keys, from, to, on_active: Some(OnActive::After), ..RunOrder::default() };
     let answer = client.run(&args.pipeline, &order).await?;
     let asked = Asked { pipeline: &args.pipeline, accepted: &answer.known, document: &answer.document };
     watch::follow(&asked, &args.watch, &client, context).await
 }
 
-fn from_file(file: &Path) -> Result<Vec<Value>> {
+fn from_file(file: &Path) -> Result<Vec<Key>> {
     let name = file.display();
     let text = read(file).map_err(|error| {
         Exit::Usage.fault(format!(
@@ -64,8 +64,9 @@ fn from_file(file: &Path) -> Result<Vec<Value>> {
         ))
     })?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let keys: Vec<Value> =
-        lines.map(|(place, line)| key(line, &format!("{name}:{}: ", place + 1))).collect::<Result<_>>()?;
+    let keys: Vec<Key> = lines
+        .map(|(place, line)| whole_key(line, &format!("{name}:{}: ", place + 1)))
+        .collect::<Result<_>>()?;
     if keys.is_empty() {
         return Err(Exit::Usage.fault(format!("{name} holds no keys\nhint: write one a line")));
     }
@@ -79,6 +80,10 @@ fn read(file: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text)?;
     Ok(text)
+}
+
+fn whole_key(text: &str, place: &str) -> Result<Key> {
+    Ok(serde_json::from_value(key(text, place)?)?)
 }
 
 /// What begins like a list is one.

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use clap::Subcommand;
+use vitrina_api::documents::{Connection, ConnectionTest};
 
-use crate::client::{Connection, ConnectionTest};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output;

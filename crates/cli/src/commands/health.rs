@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use url::Url;
+use vitrina_api::documents::{Health, SourcePulse};
 
-use crate::client::{Health, SourcePulse};
 use crate::context::Context;
 use crate::exit::Exit;
 

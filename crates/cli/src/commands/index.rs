@@ -1,8 +1,9 @@
 //! `vitrina index rollback TARGET`: readers of an index get what they saw before its last load.
 
 use anyhow::Result;
+use vitrina_api::documents::RunOrder;
 
-use crate::client::{Client, Order};
+use crate::client::Client;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, shell_word};
@@ -56,7 +57,7 @@ async fn roll_back(args: &Rollback, context: &Context) -> Result<Exit> {
         ));
         return Ok(Exit::Done);
     }
-    let order = Order { rollback: true, ..Order::default() };
+    let order = RunOrder { rollback: true, ..RunOrder::default() };
     let answer = client.run(&pipeline, &order).await?;
     let asked = Asked { pipeline: &pipeline, accepted: &answer.known, document: &answer.document };
     watch::follow(&asked, &args.watch, &client, context).await

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use uuid::Uuid;
+use vitrina_api::documents::{LogLine, Waiting};
 
-use crate::client::{Client, LogLine, Waiting};
+use crate::client::Client;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, Format, one_line, time};

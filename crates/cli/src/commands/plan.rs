@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 use similar::TextDiff;
+use vitrina_api::documents::{Action, Applied, FieldChange, Plan, PlannedChange};
 use vitrina_core::Decision;
 
-use crate::client::{self, Answer, Applied, Client, FieldChange, Plan, PlannedChange};
+use crate::client::{self, Answer, Client};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::files::Files;
@@ -235,7 +236,7 @@ fn text(plan: &Plan, tell: fn(&PlannedChange) -> String) -> String {
 /// `~ pipeline films` and a line for each field.
 fn summary(change: &PlannedChange) -> String {
     let fields =
-        change.fields.iter().filter(|_| change.action == "edit").map(|field| {
+        change.fields.iter().filter(|_| change.action == Action::Edit).map(|field| {
             format!("\n    {}: {} -> {}", field.field, short(&field.before), short(&field.after))
         });
     format!("{}{}{}", head(change), fields.collect::<String>(), effects(change))
@@ -249,9 +250,9 @@ fn difference(change: &PlannedChange) -> String {
 }
 
 fn head(change: &PlannedChange) -> String {
-    let mark = match change.action.as_str() {
-        "create" => '+',
-        "delete" => '-',
+    let mark = match change.action {
+        Action::Create => '+',
+        Action::Delete => '-',
         _ => '~',
     };
     format!("{mark} {} {}", change.kind, change.name)

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use vitrina_api::documents::Preview;
 
-use crate::client::Preview;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::files::Files;

@@ -1,8 +1,8 @@
 //! `vitrina python`: the functions that runners have registered.
 
 use anyhow::Result;
+use vitrina_api::documents::PythonTask;
 
-use crate::client::PythonTask;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output;

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use uuid::Uuid;
+use vitrina_api::documents::Reconcile;
 
-use crate::client::Reconcile;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, grouped, seconds, time};

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use vitrina_api::documents::{Reject, RejectGroup, RejectOrder, Rejects};
 
-use crate::client::{Client, Reject, RejectChoice, RejectGroup, Rejects};
+use crate::client::Client;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, Format, fitting, grouped, one_line, shell_word, time};
@@ -52,7 +53,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let client = context.client()?;
-    let choice = RejectChoice { code: args.code.clone(), ids: args.id.clone() };
+    let choice = RejectOrder { code: args.code.clone(), ids: args.id.clone() };
     match args {
         Args { acknowledge: true, .. } => change(args, "acknowledge", &choice, &client, context).await,
         Args { discard: true, .. } => change(args, "discard", &choice, &client, context).await,
@@ -64,7 +65,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
 async fn change(
     args: &Args,
     verb: &str,
-    choice: &RejectChoice,
+    choice: &RejectOrder,
     client: &Client,
     context: &Context,
 ) -> Result<Exit> {
@@ -76,12 +77,11 @@ async fn change(
     Ok(Exit::Done)
 }
 
-async fn retry(args: &Args, choice: &RejectChoice, client: &Client, context: &Context) -> Result<Exit> {
+async fn retry(args: &Args, choice: &RejectOrder, client: &Client, context: &Context) -> Result<Exit> {
     let answer = client.retry_rejects(&args.pipeline, choice).await?;
     let rest = if answer.known.more { "; there are more: ask again when it has ended" } else { "" };
     output::say(&format!("{} to be read again{rest}", counted(answer.known.rejects)));
-    let asked =
-        Asked { pipeline: &args.pipeline, accepted: &answer.known.accepted, document: &answer.document };
+    let asked = Asked { pipeline: &args.pipeline, accepted: &answer.known.run, document: &answer.document };
     let how = watch::Watch { watch: args.watch, timeout: args.timeout };
     watch::follow(&asked, &how, client, context).await
 }
@@ -122,8 +122,8 @@ fn shown(args: &Args, rejects: &Rejects) -> String {
 fn group(group: &RejectGroup) -> [String; 5] {
     [
         one_line(&group.code),
-        grouped(group.rejects),
-        grouped(group.acknowledged),
+        grouped(group.rejects.unsigned_abs()),
+        grouped(group.acknowledged.unsigned_abs()),
         time(group.first_rejected_at),
         time(group.last_rejected_at),
     ]

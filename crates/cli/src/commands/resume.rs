@@ -2,9 +2,9 @@
 //! failed leaves the status as it was: `vitrina run --resume` continues it.
 
 use anyhow::Result;
+use vitrina_api::documents::RunOrder;
 use vitrina_core::Status;
 
-use crate::client::Order;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::shell_word;
@@ -36,7 +36,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
             args.pipeline
         )));
     }
-    let order = Order { resume: status == Status::Failed, ..Order::default() };
+    let order = RunOrder { resume: status == Status::Failed, ..RunOrder::default() };
     let answer = client.run(&args.pipeline, &order).await?;
     let asked = Asked { pipeline: &args.pipeline, accepted: &answer.known, document: &answer.document };
     watch::follow(&asked, &args.watch, &client, context).await

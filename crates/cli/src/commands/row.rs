@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use serde_json::json;
+use vitrina_api::documents::{Row, RowColumn, RowState, WriteUnknown};
 
-use crate::client::{Row, RowColumn};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, fitting, one_line, shell_word, time};
@@ -40,7 +40,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
         .known
         .look
         .as_ref()
-        .is_some_and(|look| matches!(look.state.as_str(), "missing" | "different" | "extra"))
+        .is_some_and(|look| matches!(look.state, RowState::Missing | RowState::Different | RowState::Extra))
     {
         let again = shell_word(&key_text(&json!(row.known.key)));
         output::say(&format!("`vitrina backfill {} {again}` reads it again", shell_word(&args.pipeline)));
@@ -52,23 +52,23 @@ fn text(row: &Row) -> String {
     let facts = [where_it_is(row), reject(row), last_write(row), backfill(row), reconcile(row)];
     let facts = facts.into_iter().flatten().collect::<Vec<_>>().join("\n");
     match &row.look {
-        Some(look) if look.state != "absent" => format!("{facts}\n\n{}", sides(&look.columns)),
+        Some(look) if look.state != RowState::Absent => format!("{facts}\n\n{}", sides(&look.columns)),
         _ => facts,
     }
 }
 
 fn where_it_is(row: &Row) -> Option<String> {
     let look = row.look.as_ref()?;
-    let said = match look.state.as_str() {
-        "equal" => "in source and target, and equal",
-        "different" if !look.fits => {
+    let said = match look.state {
+        RowState::Equal => "in source and target, and equal",
+        RowState::Different if !look.fits => {
             "in source and target; the target's types cannot hold what the source has"
         }
-        "different" => "in source and target, and different",
-        "missing" if !look.fits => "in the source only; the target's types cannot hold it",
-        "missing" => "in the source only",
-        "extra" => "in the target only",
-        _ => "neither in the source nor in the target",
+        RowState::Different => "in source and target, and different",
+        RowState::Missing if !look.fits => "in the source only; the target's types cannot hold it",
+        RowState::Missing => "in the source only",
+        RowState::Extra => "in the target only",
+        RowState::Absent => "neither in the source nor in the target",
     };
     let on_its_way = match look.in_flight {
         Some(true) => "; the next run reads it",
@@ -93,12 +93,12 @@ fn last_write(row: &Row) -> Option<String> {
         (None, None) => String::new(),
     };
     let Some(run) = write.run_id else {
-        let why = match write.unknown.as_deref()? {
-            "not_there" => return None,
-            "no_mark" => "the target keeps no mark of it",
-            "other_clock" => "the target goes by another clock",
-            "several_writers" => "several pipelines were writing then",
-            _ => "no run that is still kept was writing then",
+        let why = match write.unknown? {
+            WriteUnknown::NotThere => return None,
+            WriteUnknown::NoMark => "the target keeps no mark of it",
+            WriteUnknown::OtherClock => "the target goes by another clock",
+            WriteUnknown::SeveralWriters => "several pipelines were writing then",
+            WriteUnknown::NotSeen | WriteUnknown::NoRun => "no run that is still kept was writing then",
         };
         return Some(format!("last written{at}; by which run is not known: {why}"));
     };

@@ -3,9 +3,10 @@
 
 use anyhow::Result;
 use serde_json::json;
+use vitrina_api::documents::RunOrder;
 use vitrina_core::{Decision, Mode, OnActive, Status};
 
-use crate::client::{Client, Order};
+use crate::client::Client;
 use crate::context::Context;
 use crate::exit::{self, Exit};
 
@@ -48,7 +49,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let client = context.client()?;
     let Args { mode, checkpoint, resume, on_active, .. } = *args;
-    let order = Order { mode, checkpoint, resume, on_active, ..Order::default() };
+    let order = RunOrder { mode, checkpoint, resume, on_active, ..RunOrder::default() };
     let Some(pipeline) = &args.pipeline else { return revive(&order, &client, context).await };
     let answer = client.run(pipeline, &order).await?;
     let asked = Asked { pipeline, accepted: &answer.known, document: &answer.document };
@@ -56,7 +57,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
 }
 
 /// One that is refused does not keep the others from running.
-async fn revive(order: &Order, client: &Client, context: &Context) -> Result<Exit> {
+async fn revive(order: &RunOrder, client: &Client, context: &Context) -> Result<Exit> {
     let pipelines = client.pipelines().await?.known.items;
     let failed =
         pipelines.into_iter().filter(|pipeline| pipeline.status == Status::Failed && pipeline.enabled);

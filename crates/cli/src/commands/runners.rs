@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use vitrina_api::documents::Runner;
 
-use crate::client::{Answer, Client, Runner};
+use crate::client::{Answer, Client};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, Progress, time};

@@ -1,8 +1,8 @@
 //! `vitrina runs PIPELINE`.
 
 use anyhow::Result;
+use vitrina_api::documents::Run;
 
-use crate::client::Run;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, grouped, seconds, time};
@@ -48,7 +48,7 @@ fn row(run: &Run) -> [String; 11] {
         time(run.requested_at),
         run.status.to_string(),
         what(run),
-        run.trigger.clone(),
+        run.trigger.as_str().to_owned(),
         grouped(run.rows_read),
         grouped(run.rows_written),
         grouped(run.rows_unchanged),

@@ -2,8 +2,9 @@
 //! shown with what it costs, and made only when asked.
 
 use anyhow::Result;
+use vitrina_api::documents::{CheckpointVersion, PipelineState, StateForecast};
 
-use crate::client::{CheckpointVersion, Client, Forecast, State, StateWish};
+use crate::client::{Client, StateWish};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, fitting, grouped, one_line, shell_word, time};
@@ -84,7 +85,7 @@ async fn change(
     Ok(Exit::Done)
 }
 
-fn cost(forecast: &Forecast) -> String {
+fn cost(forecast: &StateForecast) -> String {
     match (forecast.rows, &forecast.reason) {
         (Some(rows), _) => {
             format!("the next run reads about {} rows, as the source's planner says", grouped(rows))
@@ -94,13 +95,13 @@ fn cost(forecast: &Forecast) -> String {
     }
 }
 
-fn described(pipeline: &str, state: &State) -> String {
+fn described(pipeline: &str, state: &PipelineState) -> String {
     let reached = match (&state.last_processed_key, &state.last_processed_id) {
         (Some(key), Some(id)) => format!("{}, {}", one_line(key), one_line(id)),
         (Some(key), None) => one_line(key),
         (None, _) => "nothing yet".to_owned(),
     };
-    let State { version, updated_at, checkpoint, .. } = state;
+    let PipelineState { version, updated_at, checkpoint, .. } = state;
     format!(
         "{pipeline}: version {version}, {}\nlast processed: {reached}\ncheckpoint: {checkpoint}",
         time(*updated_at)

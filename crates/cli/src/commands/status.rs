@@ -1,9 +1,10 @@
 //! `vitrina status`, and the four requests that answer with a status: pause, cancel, enable, disable.
 
 use anyhow::Result;
+use vitrina_api::documents::{LastReconcile, PipelineStatus, PipelineSummary, Run, Waiting};
 use vitrina_core::{Status, Verdict};
 
-use crate::client::{Client, LastReconcile, Pipeline as Listed, PipelineStatus, Run, Waiting};
+use crate::client::Client;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, grouped, one_line, time};
@@ -82,7 +83,7 @@ async fn one(pipeline: &str, client: &Client) -> Result<View> {
 async fn all(client: &Client) -> Result<View> {
     let pipelines = client.pipelines().await?;
     let documents = pipelines.document["items"].as_array().cloned().unwrap_or_default();
-    let line = |(pipeline, document): (&Listed, serde_json::Value)| Line {
+    let line = |(pipeline, document): (&PipelineSummary, serde_json::Value)| Line {
         name: pipeline.name.clone(),
         text: row(pipeline).join("  "),
         document,
@@ -97,13 +98,13 @@ pub(crate) async fn change(args: &Pipeline, verb: &str, context: &Context) -> Re
     Ok(Exit::Done)
 }
 
-fn listed(pipelines: &[Listed]) -> String {
+fn listed(pipelines: &[PipelineSummary]) -> String {
     let header = ["pipeline", "status", "enabled", "mode", "target", "last run", "verdict", "next run"];
     let give_way = ["target", "next run", "last run"];
     output::yielding(header, pipelines.iter().map(row), &give_way)
 }
 
-fn row(pipeline: &Listed) -> [String; 8] {
+fn row(pipeline: &PipelineSummary) -> [String; 8] {
     [
         pipeline.name.clone(),
         pipeline.status.to_string(),
@@ -117,7 +118,7 @@ fn row(pipeline: &Listed) -> [String; 8] {
 }
 
 /// Why it waits takes the place of a time that says less.
-fn next_run(pipeline: &Listed) -> String {
+fn next_run(pipeline: &PipelineSummary) -> String {
     if let Some(waiting) = &pipeline.waiting {
         let until = waiting.until.map(|at| format!(" until {}", time(at))).unwrap_or_default();
         return format!("waits{until}: {}", one_line(waiting.parts().0));

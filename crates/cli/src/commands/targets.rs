@@ -1,8 +1,8 @@
 //! `vitrina targets`: what pipelines write to, as it is described.
 
 use anyhow::Result;
+use vitrina_api::documents::TargetDetail;
 
-use crate::client::Target;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output;
@@ -27,7 +27,7 @@ pub(crate) async fn run(_: &Args, context: &Context) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn row(target: &Target) -> [String; 5] {
+fn row(target: &TargetDetail) -> [String; 5] {
     let listed = |names: &[String], none: &str| match names {
         [] => none.to_owned(),
         names => names.join(", "),

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use futures_util::{StreamExt, stream};
-use serde_json::json;
+use serde_json::{Value, json};
+use vitrina_api::documents::{Check, Severity, Verdict};
 
-use crate::client::{Check, Client, Verdict};
+use crate::client::Client;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::files::Files;
@@ -68,8 +69,9 @@ async fn files(paths: &[PathBuf], context: &Context) -> Result<Exit> {
         checks.retain(|check| ["target.owned", "target.alias_taken"].contains(&check.code.as_str()));
         checks.extend(each(&client, &files).await?);
     }
-    let ok = checks.iter().all(|check| check.severity != "error");
-    context.output.show(&json!({"ok": ok, "checks": checks}), || {
+    let ok = checks.iter().all(|check| check.severity != Severity::Error);
+    let documents: Vec<_> = checks.iter().map(document).collect();
+    context.output.show(&json!({"ok": ok, "checks": documents}), || {
         let lines = checks.iter().map(|check| line(check, &files.whereabouts(&check.field)));
         lines.collect::<Vec<_>>().join("\n")
     });
@@ -100,12 +102,18 @@ fn exit(ok: bool) -> Exit {
     if ok { Exit::Done } else { Exit::Usage }
 }
 
+/// With null for what it does not say.
+fn document(check: &Check) -> Value {
+    let Check { code, severity, field, detail, line, column, hint } = check;
+    json!({"code": code, "severity": severity, "field": field, "detail": detail, "line": line, "column": column, "hint": hint})
+}
+
 /// A finding at its place.
 pub(crate) fn line(check: &Check, place: &str) -> String {
-    let severity = match check.severity.as_str() {
-        "ok" => "ok  ",
-        "warning" => "warn",
-        _ => "FAIL",
+    let severity = match check.severity {
+        Severity::Ok => "ok  ",
+        Severity::Warning => "warn",
+        Severity::Error => "FAIL",
     };
     let place = match (place, check.line, check.column) {
         ("", _, _) => String::new(),

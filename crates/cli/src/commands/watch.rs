@@ -6,9 +6,10 @@ use anyhow::Result;
 use jiff::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
+use vitrina_api::documents::{Run, RunAccepted, Waiting};
 use vitrina_core::{Mode, RunStatus};
 
-use crate::client::{Accepted, Answer, Client, Run, Waiting};
+use crate::client::{Answer, Client};
 use crate::config;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -34,7 +35,7 @@ pub(crate) struct Watch {
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
     pub(super) pipeline: &'a str,
-    pub(super) accepted: &'a Accepted,
+    pub(super) accepted: &'a RunAccepted,
     pub(super) document: &'a Value,
 }
 
@@ -46,7 +47,7 @@ pub(super) async fn follow(
 ) -> Result<Exit> {
     let shutdown = Shutdown::on_signals()?;
     let Asked { pipeline, accepted, document } = *asked;
-    let &Accepted { run_id: run, status, pending } = accepted;
+    let &RunAccepted { run_id: run, status, pending } = accepted;
     if !args.watch {
         context.output.show(document, || match pending {
             true => format!("one more run waits for the end of run {run}"),
@@ -72,8 +73,8 @@ fn left(exit: Exit, why: &str, pipeline: &str) -> anyhow::Error {
 }
 
 /// A request that waits for the end of another run becomes a run of its own then.
-pub(super) async fn watch(client: &Client, pipeline: &str, accepted: &Accepted) -> Result<Answer<Run>> {
-    let &Accepted { run_id: run, pending, .. } = accepted;
+pub(super) async fn watch(client: &Client, pipeline: &str, accepted: &RunAccepted) -> Result<Answer<Run>> {
+    let &RunAccepted { run_id: run, pending, .. } = accepted;
     let ended = watch_run(client, pipeline, run).await?;
     if !pending {
         return Ok(ended);

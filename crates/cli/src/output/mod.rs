@@ -122,7 +122,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-pub(crate) fn seconds(milliseconds: u64) -> String {
+pub(crate) fn seconds(milliseconds: i64) -> String {
     format!("{:.2} s", milliseconds as f64 / 1000.0)
 }
 

@@ -6,7 +6,7 @@ use vitrina_core::{Decision, DocumentRules, Mode, Pipeline, PipelineId, Status, 
 use vitrina_store::{Change, PipelineRecord, TargetRecord};
 
 use crate::app::App;
-use crate::documents::{Action, Check, Effect, PlannedChange, Severity};
+use crate::documents::{Action, Check, ConfigurationPart, Effect, PlannedChange, Severity};
 use crate::error::Result;
 
 use super::{Draft, Present, saved_pipeline};
@@ -64,8 +64,8 @@ impl Draft {
                 continue;
             }
             let changed = match (edited.contains(&pipeline.id), put.contains(target.name.as_str())) {
-                (true, _) => Some(("pipeline", pipeline.name.clone())),
-                (false, true) => Some(("target", target.name.clone())),
+                (true, _) => Some((ConfigurationPart::Pipeline, pipeline.name.clone())),
+                (false, true) => Some((ConfigurationPart::Target, target.name.clone())),
                 (false, false) => None,
             };
             let place = named.place(&pipeline.name, &target.name);
@@ -96,7 +96,7 @@ impl Draft {
             // Its next run does what `on_change` says.
             (None, None) if pipeline.on_change.decision().is_some() => {}
             (None, None) => {
-                self.checks.push(Check::new(Severity::Warning, effect.code, &place, &effect.detail));
+                self.checks.push(Check::new(Severity::Warning, &effect.code, &place, &effect.detail));
             }
         }
         if decision.is_some() && record.is_some_and(|record| record.status == Status::Failed) {
@@ -125,7 +125,7 @@ impl Draft {
         }
         self.planned.push(PlannedChange {
             action: Action::Decide,
-            kind: "pipeline",
+            kind: ConfigurationPart::Pipeline,
             name: name.to_owned(),
             version: record.map(|record| record.version),
             fields: Vec::new(),
@@ -138,7 +138,7 @@ impl Draft {
 struct OpenDecision {
     pipeline: Pipeline,
     /// Kind and name of the planned change that leads to it; none where an earlier one did.
-    changed: Option<(&'static str, String)>,
+    changed: Option<(ConfigurationPart, String)>,
     /// In the files.
     place: String,
 }

@@ -13,8 +13,8 @@ use vitrina_store::{
 
 use crate::app::App;
 use crate::documents::{
-    Action, Check, Configuration, Effect, FieldChange, NamedTarget, PipelineConfig, Plan, PlannedChange,
-    Severity,
+    Action, Check, Configuration, ConfigurationPart, Effect, FieldChange, NamedTarget, PipelineConfig, Plan,
+    PlannedChange, Severity,
 };
 use crate::error::{Error, Result};
 use crate::problem::Fault;
@@ -442,7 +442,7 @@ impl Draft {
         }
         let version = before.map(|record| record.version);
         let effects = before.map(|record| effects::target_effects(record, &target)).unwrap_or_default();
-        self.add("target", &name, version, fields, effects);
+        self.add(ConfigurationPart::Target, &name, version, fields, effects);
         self.changes.push(Change::PutTarget { target, version });
     }
 
@@ -458,7 +458,13 @@ impl Draft {
             self.checks.push(checks::name_taken(&format!("/pipelines/{place}"), &name));
         }
         let effects = before.map(|record| self.pipeline_effects(place, record, &examined.pipeline));
-        self.add("pipeline", &name, before.map(|record| record.version), fields, effects.unwrap_or_default());
+        self.add(
+            ConfigurationPart::Pipeline,
+            &name,
+            before.map(|record| record.version),
+            fields,
+            effects.unwrap_or_default(),
+        );
         self.changes.push(match before {
             Some(record) => Change::EditPipeline { after: examined.pipeline, version: record.version },
             None => Change::CreatePipeline(examined.pipeline),
@@ -469,20 +475,20 @@ impl Draft {
         for (name, record) in present.pipelines.iter().filter(|(name, _)| !named.contains(*name)) {
             let effects =
                 vec![Effect::new("history.gone", "its history goes too; its target stays as it is")];
-            self.add_deletion("pipeline", name, record.version, effects);
+            self.add_deletion(ConfigurationPart::Pipeline, name, record.version, effects);
             self.changes.push(Change::DeletePipeline { id: record.config.id, version: Some(record.version) });
         }
         // What others write to as well is not this caller's to forget.
         let own = present.targets.iter().filter(|(name, _)| !present.is_shared_with_others(name));
         for (name, record) in own.filter(|(name, _)| !described.contains(*name)) {
-            self.add_deletion("target", name, record.version, Vec::new());
+            self.add_deletion(ConfigurationPart::Target, name, record.version, Vec::new());
             self.changes.push(Change::DeleteTarget { name: name.clone(), version: Some(record.version) });
         }
     }
 
     fn add(
         &mut self,
-        kind: &'static str,
+        kind: ConfigurationPart,
         name: &str,
         version: Option<i64>,
         fields: Vec<FieldChange>,
@@ -492,7 +498,7 @@ impl Draft {
         self.planned.push(PlannedChange { action, kind, name: name.to_owned(), version, fields, effects });
     }
 
-    fn add_deletion(&mut self, kind: &'static str, name: &str, version: i64, effects: Vec<Effect>) {
+    fn add_deletion(&mut self, kind: ConfigurationPart, name: &str, version: i64, effects: Vec<Effect>) {
         let (name, version, fields) = (name.to_owned(), Some(version), Vec::new());
         self.planned.push(PlannedChange { action: Action::Delete, kind, name, version, fields, effects });
     }

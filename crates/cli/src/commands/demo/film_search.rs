@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 use sqlx::{Connection, PgConnection};
+use vitrina_api::documents::RunOrder;
 use vitrina_cinema::{FILM_SEARCH, FUNCTIONS, MartCheck};
 use vitrina_core::Mode;
 use vitrina_python::{Python, PythonSettings};
 
 use super::show::{apply, run_all};
 use super::steps;
-use crate::client::{Client, Order};
+use crate::client::Client;
 use crate::output::{print, say};
 
 const MODULE: &str = "cinema_functions";
@@ -81,9 +82,9 @@ async fn prove(client: &Client, url: &str) -> Result<MartCheck> {
     let (name, _) = FILM_SEARCH;
     apply(client, [FILM_SEARCH]).await?;
     client.change(name, "enable").await?;
-    match run_all(client, &[name], &Order::default()).await {
+    match run_all(client, &[name], &RunOrder::default()).await {
         Err(error) if is_of_older_code(&error) => {
-            run_all(client, &[name], &Order { mode: Some(Mode::Full), ..Order::default() }).await?;
+            run_all(client, &[name], &RunOrder { mode: Some(Mode::Full), ..RunOrder::default() }).await?;
         }
         ran => ran?,
     }

@@ -9,6 +9,7 @@ use anyhow::Result;
 use sqlx::{Connection, PgConnection};
 use url::Url;
 use vitrina_api::StartError;
+use vitrina_api::documents::{Run, RunOrder};
 use vitrina_cinema::DEMO_PIPELINES;
 use vitrina_core::RunStatus;
 use vitrina_runner::RunLog;
@@ -17,7 +18,7 @@ use vitrina_store::Store;
 use super::film_search::FilmSearch;
 use super::stand::{self, Place, Stand};
 use super::{Args, Size, search, steps};
-use crate::client::{Client, Order, Run};
+use crate::client::Client;
 use crate::config::{ApiSettings, Config, Flag, Inputs, LogFormat, Settings};
 use crate::context::Context;
 use crate::exit::Exit;
@@ -152,7 +153,7 @@ fn listen(address: SocketAddr) -> Flag {
 
 /// Runs the pipelines as anyone would, through the API, and compares the marts with a recomputation; then the indexes.
 async fn prove(client: &Client, set: &Set<'_>, film_search: &FilmSearch) -> Result<Exit> {
-    run_all(client, &DEMO_PIPELINES, &Order::default()).await?;
+    run_all(client, &DEMO_PIPELINES, &RunOrder::default()).await?;
     let mut checks = vitrina_cinema::verify(set.stand.admin_url()).await?;
     for check in &checks {
         print(&steps::verdict(check));
@@ -180,7 +181,7 @@ pub(super) async fn apply<const N: usize>(client: &Client, files: [(&str, &str);
 }
 
 /// Requests them together and tells of each as it ends.
-pub(super) async fn run_all(client: &Client, pipelines: &[&str], order: &Order) -> Result<()> {
+pub(super) async fn run_all(client: &Client, pipelines: &[&str], order: &RunOrder) -> Result<()> {
     let mut requested = Vec::new();
     for pipeline in pipelines {
         let accepted = client.run(pipeline, order).await?;

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use uuid::Uuid;
-use vitrina_core::{Level, ReconcileProgress, ReconcileStatus, Verdict};
+use vitrina_api::documents::{Reconcile, ReconcileOrder, ReconcileProgress};
+use vitrina_core::{Level, ReconcileStatus, Verdict};
 
-use crate::client::{Answer, Client, Reconcile, ReconcileOrder};
+use crate::client::{Answer, Client};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, Format, Pace, Progress, grouped, shell_word};
@@ -37,8 +38,8 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "repair")]
     level: Option<Level>,
     /// Keep at most so many rows that differ [default: 10000]
-    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(0..=100_000))]
-    limit: Option<u32>,
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(i32).range(0..=100_000))]
+    limit: Option<i32>,
     /// Repair the rows that differ, after showing what that would do; compares by rows
     #[arg(long)]
     repair: bool,
@@ -59,7 +60,9 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let client = context.client()?;
     let level = if args.repair { Some(Level::Rows) } else { args.level };
-    let order = ReconcileOrder { level, limit: args.limit };
+    let usual = ReconcileOrder::default();
+    let order =
+        ReconcileOrder { level: level.unwrap_or(usual.level), limit: args.limit.unwrap_or(usual.limit) };
     let asked = client.reconcile(&args.pipeline, &order).await?;
     if args.no_wait {
         context

@@ -4,9 +4,10 @@ use std::io::{self, IsTerminal};
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use vitrina_api::documents::{Reconcile, Repair};
 use vitrina_core::Verdict;
 
-use crate::client::{Answer, Client, Reconcile, Repair};
+use crate::client::{Answer, Client};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, Format, grouped, shell_word};
@@ -86,7 +87,7 @@ async fn carry_out(
     context: &Context,
 ) -> Result<Exit> {
     let repair = client.repair(found.known.id).await?;
-    let run = watch::watch(client, &args.pipeline, &repair.known.accepted).await?;
+    let run = watch::watch(client, &args.pipeline, &repair.known.run).await?;
     output::say(&watch::concluded(&run.known));
     watch::check(&args.pipeline, &run.known)?;
     let proof = come_to_verdict(client, repair.known.proof_id).await?;

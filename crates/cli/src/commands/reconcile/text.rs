@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use vitrina_core::{Difference, Figures, SideFigures, Verdict};
+use vitrina_api::documents::{Difference, Reconcile, ReconcileFigures, ReconcileSide};
+use vitrina_core::Verdict;
 
-use crate::client::Reconcile;
 use crate::output::{self, fitting, grouped, one_line, seconds};
 
 /// `films differs from its source: …`, and both sides.
@@ -29,13 +29,13 @@ pub(super) fn proof(proof: &Reconcile) -> String {
     }
 }
 
-fn said(verdict: Option<Verdict>, figures: &Figures) -> String {
+fn said(verdict: Option<Verdict>, figures: &ReconcileFigures) -> String {
     let mut text = match verdict {
         Some(Verdict::Equal) => "is equal to its source".to_owned(),
         Some(Verdict::Differs) if has_differences(figures) => {
             format!("differs from its source: {}", counted(figures))
         }
-        Some(Verdict::Differs) if figures.rejected > 0 || figures.refused > 0 => {
+        Some(Verdict::Differs) if figures.rejected > 0 => {
             "differs from its source: it lacks rows that were refused".to_owned()
         }
         Some(Verdict::Differs) => "differs from its source".to_owned(),
@@ -54,13 +54,13 @@ fn said(verdict: Option<Verdict>, figures: &Figures) -> String {
 }
 
 /// Rows were found, beside those that were refused.
-pub(super) fn has_differences(figures: &Figures) -> bool {
-    figures.missing + figures.extra + figures.different > 0
+pub(super) fn has_differences(figures: &ReconcileFigures) -> bool {
+    figures.differences() > 0
 }
 
 /// `1 missing, 2 extra, 3 different`
-fn counted(figures: &Figures) -> String {
-    let Figures { missing, extra, different, capped, .. } = figures;
+fn counted(figures: &ReconcileFigures) -> String {
+    let ReconcileFigures { missing, extra, different, capped, .. } = figures;
     let kinds = [(missing, "missing"), (extra, "extra"), (different, "different")];
     let found = kinds.iter().filter(|(rows, _)| **rows > 0);
     let text = found.map(|(rows, kind)| format!("{} {kind}", grouped(**rows))).collect::<Vec<_>>().join(", ");
@@ -68,12 +68,12 @@ fn counted(figures: &Figures) -> String {
 }
 
 /// A line for each side: its rows, and the ends of key and cursor.
-fn sides(figures: &Figures) -> String {
+fn sides(figures: &ReconcileFigures) -> String {
     let both = [("source", &figures.source), ("target", &figures.target)];
     let columns: BTreeSet<&String> = both.iter().flat_map(|(_, side)| side.min.keys()).collect();
     let header = ["side", "rows"].map(str::to_owned).into_iter();
     let header = header.chain(columns.iter().map(|column| one_line(column))).collect();
-    let row = |(name, side): (&str, &SideFigures)| {
+    let row = |(name, side): (&str, &ReconcileSide)| {
         let ends = columns
             .iter()
             .map(|column| format!("{} … {}", end(side.min.get(*column)), end(side.max.get(*column))));
@@ -118,7 +118,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use serde_json::json;
-    use vitrina_core::{Cells, DifferenceKind};
+    use vitrina_api::documents::Cells;
+    use vitrina_core::DifferenceKind;
 
     use super::*;
 
@@ -154,12 +155,12 @@ different  [\"2\",\"en\"]  title   new line  old";
 
     #[test]
     fn a_verdict_says_how_many_rows_differ_and_which_do_not_count() {
-        let mut figures = Figures::default();
+        let mut figures = ReconcileFigures::default();
         (figures.missing, figures.different, figures.in_flight, figures.rejected) = (1, 2_000, 3, 4);
         let differs = said(Some(Verdict::Differs), &figures);
         assert_eq!(differs, "differs from its source: 1 missing, 2,000 different; 3 in flight; 4 rejected");
         figures.capped = true;
         assert!(said(Some(Verdict::Differs), &figures).contains("2,000 different, and more"));
-        assert_eq!(said(Some(Verdict::Equal), &Figures::default()), "is equal to its source");
+        assert_eq!(said(Some(Verdict::Equal), &ReconcileFigures::default()), "is equal to its source");
     }
 }

@@ -7,11 +7,12 @@ mod server;
 mod tasting;
 
 use anyhow::Result;
+use vitrina_api::documents::RunOrder;
 use vitrina_cinema::INDEX_PIPELINES;
 
 use super::show::{apply, run_all};
 use super::stand::Stand;
-use crate::client::{Client, Order};
+use crate::client::Client;
 use crate::exit::Exit;
 use crate::output::{print, say};
 
@@ -32,7 +33,7 @@ pub(super) async fn show(server: &Server, client: &Client, stand: &Stand) -> Res
     for (pipeline, _) in INDEX_PIPELINES {
         client.change(pipeline, "enable").await?;
     }
-    run_all(client, &INDEX_PIPELINES.map(|(pipeline, _)| pipeline), &Order::default()).await?;
+    run_all(client, &INDEX_PIPELINES.map(|(pipeline, _)| pipeline), &RunOrder::default()).await?;
     let checks = proof::verify(stand.admin_url(), server).await?;
     for check in &checks {
         print(&check.verdict());
