@@ -11,7 +11,7 @@ use vitrina_core::OnActive;
 use crate::context::Context;
 use crate::exit::Exit;
 
-use super::watch::{self, Asked};
+use super::watch;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,9 +51,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let client = context.client()?;
     // A backfill is a request of its own: the run that may be active does not fulfil it.
     let order = RunOrder { keys, from, to, on_active: Some(OnActive::After), ..RunOrder::default() };
-    let answer = client.run(&args.pipeline, &order).await?;
-    let asked = Asked { pipeline: &args.pipeline, accepted: &answer.known, document: &answer.document };
-    watch::follow(&asked, &args.watch, &client, context).await
+    watch::request(&args.pipeline, &order, &args.watch, &client, context).await
 }
 
 fn from_file(file: &Path) -> Result<Vec<Key>> {

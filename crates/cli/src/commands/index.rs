@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::{self, shell_word};
 
-use super::watch::{self, Asked};
+use super::watch;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -58,9 +58,7 @@ async fn roll_back(args: &Rollback, context: &Context) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     let order = RunOrder { rollback: true, ..RunOrder::default() };
-    let answer = client.run(&pipeline, &order).await?;
-    let asked = Asked { pipeline: &pipeline, accepted: &answer.known, document: &answer.document };
-    watch::follow(&asked, &args.watch, &client, context).await
+    watch::request(&pipeline, &order, &args.watch, &client, context).await
 }
 
 /// The pipeline that writes to it.

@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::output::shell_word;
 
-use super::watch::{self, Asked};
+use super::watch;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,7 +37,5 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
         )));
     }
     let order = RunOrder { resume: status == Status::Failed, ..RunOrder::default() };
-    let answer = client.run(&args.pipeline, &order).await?;
-    let asked = Asked { pipeline: &args.pipeline, accepted: &answer.known, document: &answer.document };
-    watch::follow(&asked, &args.watch, &client, context).await
+    watch::request(&args.pipeline, &order, &args.watch, &client, context).await
 }

@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::context::Context;
 use crate::exit::{self, Exit};
 
-use super::watch::{self, Asked};
+use super::watch;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,9 +51,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
     let Args { mode, checkpoint, resume, on_active, .. } = *args;
     let order = RunOrder { mode, checkpoint, resume, on_active, ..RunOrder::default() };
     let Some(pipeline) = &args.pipeline else { return revive(&order, &client, context).await };
-    let answer = client.run(pipeline, &order).await?;
-    let asked = Asked { pipeline, accepted: &answer.known, document: &answer.document };
-    watch::follow(&asked, &args.watch, &client, context).await
+    watch::request(pipeline, &order, &args.watch, &client, context).await
 }
 
 /// One that is refused does not keep the others from running.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
-use vitrina_api::documents::{Run, RunAccepted, Waiting};
+use vitrina_api::documents::{Run, RunAccepted, RunOrder, Waiting};
 use vitrina_core::{Mode, RunStatus};
 
 use crate::client::{Answer, Client};
@@ -37,6 +37,19 @@ pub(super) struct Asked<'a> {
     pub(super) pipeline: &'a str,
     pub(super) accepted: &'a RunAccepted,
     pub(super) document: &'a Value,
+}
+
+/// Asks for a run, and tells of it or follows it.
+pub(super) async fn request(
+    pipeline: &str,
+    order: &RunOrder,
+    args: &Watch,
+    client: &Client,
+    context: &Context,
+) -> Result<Exit> {
+    let answer = client.run(pipeline, order).await?;
+    let asked = Asked { pipeline, accepted: &answer.known, document: &answer.document };
+    follow(&asked, args, client, context).await
 }
 
 pub(super) async fn follow(
