@@ -1,7 +1,9 @@
 //! The wish to end: SIGINT, SIGTERM or SIGHUP, heard by whoever holds the token. A second one ends at once.
 
 use std::io;
+use std::time::Duration;
 
+use anyhow::Result;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +43,21 @@ impl Shutdown {
     /// The work's result, or `None` if the wish to end came first.
     pub(crate) async fn race<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         self.token.run_until_cancelled(work).await
+    }
+
+    /// The work's result, or the error that `left` makes of why it is left: the time is over, or the wish to end came first.
+    pub(crate) async fn race_within<T>(
+        &self,
+        limit: Option<Duration>,
+        work: impl Future<Output = Result<T>>,
+        left: impl FnOnce(Exit, &str) -> anyhow::Error,
+    ) -> Result<T> {
+        let limited = tokio::time::timeout(limit.unwrap_or(Duration::MAX), Box::pin(work));
+        match self.race(limited).await {
+            Some(Ok(done)) => done,
+            Some(Err(_)) => Err(left(Exit::TimedOut, "the time is over")),
+            None => Err(left(Exit::Interrupted, "interrupted")),
+        }
     }
 }
 

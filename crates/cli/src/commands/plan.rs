@@ -136,19 +136,9 @@ pub(crate) async fn apply(args: &Apply, context: &Context) -> Result<Exit> {
         consent(if names_nothing { NOTHING_NAMED } else { NOBODY_AGREES })?;
     }
     let shutdown = Shutdown::on_signals()?;
-    let patience = args.timeout.unwrap_or(Duration::MAX);
-    let applied = tokio::time::timeout(patience, carry_out(&client, configuration, &plan, args.wait));
-    let applied = match shutdown.race(applied).await {
-        Some(Ok(applied)) => applied?,
-        Some(Err(_)) => {
-            return Err(
-                Exit::TimedOut.fault(format!("the time is over, and nothing was applied{STILL_RUNS}"))
-            );
-        }
-        None => {
-            return Err(Exit::Interrupted.fault(format!("interrupted, and nothing was applied{STILL_RUNS}")));
-        }
-    };
+    let work = carry_out(&client, configuration, &plan, args.wait);
+    let left = |exit: Exit, why: &str| exit.fault(format!("{why}, and nothing was applied{STILL_RUNS}"));
+    let applied = shutdown.race_within(args.timeout, work, left).await?;
     context.output.show(&applied.document, || {
         let done = applied.known.changes.iter().map(summary).collect::<Vec<_>>().join("\n");
         format!("{done}\napplied {} changes", applied.known.changes.len())

@@ -75,16 +75,9 @@ pub(crate) async fn drain(args: &Drain, context: &Context) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     let shutdown = Shutdown::on_signals()?;
-    let patience = args.timeout.unwrap_or(Duration::MAX);
-    match shutdown.race(tokio::time::timeout(patience, stopped(&client, asked))).await {
-        Some(Ok(runner)) => {
-            let runner = runner?;
-            context.output.show(&runner.document, || described(&runner.known));
-            Ok(Exit::Done)
-        }
-        Some(Err(_)) => Err(left(Exit::TimedOut, "the time is over")),
-        None => Err(left(Exit::Interrupted, "interrupted")),
-    }
+    let runner = shutdown.race_within(args.timeout, stopped(&client, asked), left).await?;
+    context.output.show(&runner.document, || described(&runner.known));
+    Ok(Exit::Done)
 }
 
 fn left(exit: Exit, why: &str) -> anyhow::Error {

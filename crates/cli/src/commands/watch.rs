@@ -68,13 +68,9 @@ pub(super) async fn follow(
         });
         return Ok(Exit::Done);
     }
-    let patience = args.timeout.unwrap_or(Duration::MAX);
-    let watched = tokio::time::timeout(patience, watch(client, pipeline, accepted));
-    match shutdown.race(watched).await {
-        Some(Ok(ended)) => conclude(pipeline, &ended?, context),
-        Some(Err(_)) => Err(left(Exit::TimedOut, "the time is over", pipeline)),
-        None => Err(left(Exit::Interrupted, "interrupted", pipeline)),
-    }
+    let watched = watch(client, pipeline, accepted);
+    let ended = shutdown.race_within(args.timeout, watched, |exit, why| left(exit, why, pipeline)).await?;
+    conclude(pipeline, &ended, context)
 }
 
 pub(super) fn timeout(text: &str) -> Result<Duration, String> {

@@ -78,12 +78,8 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Exit> {
             false => conclude(args, &done, &client, context).await,
         }
     };
-    let patience = args.timeout.unwrap_or(Duration::MAX);
-    match Box::pin(shutdown.race(tokio::time::timeout(patience, work))).await {
-        Some(Ok(ended)) => ended,
-        Some(Err(_)) => Err(left(Exit::TimedOut, "the time is over", asked.known.id)),
-        None => Err(left(Exit::Interrupted, "interrupted", asked.known.id)),
-    }
+    let left = |exit: Exit, why: &str| left(exit, why, asked.known.id);
+    Box::pin(shutdown.race_within(args.timeout, work, left)).await
 }
 
 fn left(exit: Exit, why: &str, id: Uuid) -> anyhow::Error {
