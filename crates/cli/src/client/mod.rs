@@ -209,26 +209,27 @@ impl Client {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<(StatusCode, Value)> {
-        let unreachable =
-            |error: reqwest::Error| Error::Unreachable { url: self.base.clone(), reason: reason(&error) };
-        let response = request.send().await.map_err(unreachable)?;
+        let response = request.send().await.map_err(|error| unreachable(&self.base, &error))?;
         let status = response.status();
-        let body = response.bytes().await.map_err(unreachable)?;
+        let body = response.bytes().await.map_err(|error| unreachable(&self.base, &error))?;
         Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
+    }
+
+    /// An answer that is read as it comes.
+    async fn stream(&self, request: RequestBuilder) -> Result<reqwest::Response> {
+        let response = request.send().await.map_err(|error| unreachable(&self.base, &error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let body = response.bytes().await.map_err(|error| unreachable(&self.base, &error))?;
+        Err(Error::Refused(self.read(status, serde_json::from_slice(&body).unwrap_or_default())?.known))
     }
 
     /// Passes an answer on as it comes, until nobody takes it any more.
     async fn pass_on(&self, request: RequestBuilder, to: impl Fn(&[u8]) -> bool) -> Result<()> {
-        let unreachable =
-            |error: reqwest::Error| Error::Unreachable { url: self.base.clone(), reason: reason(&error) };
-        let mut response = request.send().await.map_err(unreachable)?;
-        let status = response.status();
-        if !status.is_success() {
-            let body = response.bytes().await.map_err(unreachable)?;
-            let document = serde_json::from_slice(&body).unwrap_or_default();
-            return Err(Error::Refused(self.read(status, document)?.known));
-        }
-        while let Some(bytes) = response.chunk().await.map_err(unreachable)? {
+        let mut response = self.stream(request).await?;
+        while let Some(bytes) = response.chunk().await.map_err(|error| unreachable(&self.base, &error))? {
             if !to(&bytes) {
                 break;
             }
@@ -238,16 +239,9 @@ impl Client {
 
     /// What happens, as it happens.
     pub(crate) async fn events(&self, topics: &str) -> Result<Events> {
-        let unreachable =
-            |error: reqwest::Error| Error::Unreachable { url: self.base.clone(), reason: reason(&error) };
         let request = self.request(Method::GET, &["events"]).query(&[("topics", topics)]);
-        let response = request.timeout(LISTENING).send().await.map_err(unreachable)?;
-        let status = response.status();
-        if status.is_success() {
-            return Ok(Events { response, base: self.base.clone() });
-        }
-        let body = response.bytes().await.map_err(unreachable)?;
-        Err(Error::Refused(self.read(status, serde_json::from_slice(&body).unwrap_or_default())?.known))
+        let response = self.stream(request.timeout(LISTENING)).await?;
+        Ok(Events { response, base: self.base.clone() })
     }
 
     fn read<T: DeserializeOwned>(&self, status: StatusCode, document: Value) -> Result<Answer<T>> {
@@ -276,10 +270,7 @@ impl Events {
     /// Waits until something has happened; false where the API has ended the stream, as it does every few minutes.
     pub(crate) async fn next(&mut self) -> Result<bool> {
         loop {
-            let chunk = self.response.chunk().await;
-            match chunk
-                .map_err(|error| Error::Unreachable { url: self.base.clone(), reason: reason(&error) })?
-            {
+            match self.response.chunk().await.map_err(|error| unreachable(&self.base, &error))? {
                 // Anything else keeps the connection alive.
                 Some(chunk) if chunk.windows(6).any(|bytes| bytes == b"event:") => return Ok(true),
                 Some(_) => {}
@@ -289,11 +280,14 @@ impl Events {
     }
 }
 
-/// The innermost cause: "connection refused" says more than "error sending request".
-fn reason(error: &reqwest::Error) -> String {
+/// With the innermost cause: "connection refused" says more than "error sending request".
+fn unreachable(url: &Url, error: &reqwest::Error) -> Error {
     let outermost: &dyn std::error::Error = error;
     let causes = std::iter::successors(Some(outermost), |error| error.source());
-    causes.last().map(ToString::to_string).unwrap_or_default()
+    Error::Unreachable {
+        url: url.clone(),
+        reason: causes.last().map(ToString::to_string).unwrap_or_default(),
+    }
 }
 
 fn certificates(file: &Path) -> anyhow::Result<Vec<Certificate>> {
