@@ -79,7 +79,9 @@ fn of_store(error: &vitrina_store::Error) -> Exit {
         | E::NotMigrated
         | E::SchemaOlder { .. }
         | E::SchemaNewer { .. }
-        | E::SchemaChanged { .. } => Exit::Refused,
+        | E::SchemaChanged { .. }
+        | E::SchemaSquashed
+        | E::SchemaIncomplete { .. } => Exit::Refused,
         E::Database(error) if lacks_rights(error) => Exit::Refused,
         error if error.is_connection() => Exit::Refused,
         _ => Exit::Failed,

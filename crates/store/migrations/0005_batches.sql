@@ -1,16 +1,40 @@
--- Loads, rejects and backfills: how a load is read and first written, how many rows of a run may be
--- refused, runs over a list of keys, and the outcome of a batch as one document.
+-- A row for every batch, the rows that were refused, and the one function by which a mart's transaction
+-- moves the checkpoint.
 
-alter table etl.etl_pipelines
-    add column read text not null default 'auto' check (read in ('auto', 'keyset', 'stream')),
-    add column first_load text not null default 'direct' check (first_load in ('direct', 'staged')),
-    add column reject_limit bigint not null default 0 check (reject_limit >= 0);
-comment on column etl.etl_pipelines.reject_limit is 'how many rejects a run may add that nobody has acknowledged';
+create table etl.etl_batches (
+    id bigint generated always as identity primary key,
+    run_id uuid not null references etl.etl_runs on delete cascade,
+    pipeline_id uuid not null,
+    token bigint not null,
+    committed_at timestamptz not null default clock_timestamp(),
+    rows_read bigint not null,
+    rows_inserted bigint not null,
+    rows_updated bigint not null,
+    rows_unchanged bigint not null,
+    rows_deleted bigint not null,
+    rows_rejected bigint not null,
+    bytes bigint not null,
+    read_ms bigint not null,
+    transform_ms bigint not null,
+    write_ms bigint not null
+);
+create index etl_batches_run on etl.etl_batches (run_id, id);
 
-alter table etl.etl_runs add column keys jsonb check (jsonb_typeof(keys) = 'array');
-comment on column etl.etl_runs.keys is 'a backfill: only these keys are read again, and the checkpoint stays';
-
-alter table etl.etl_rejects add column load_id uuid;
+create table etl.etl_rejects (
+    pipeline_id uuid not null references etl.etl_pipelines on delete cascade,
+    -- A key may be longer than an index allows: its hash is what is unique.
+    key_hash text generated always as (md5(key::text)) stored,
+    key jsonb not null,
+    run_id uuid not null,
+    code text not null,
+    message text not null,
+    -- For people to look at; a replay reads the source again.
+    row jsonb not null,
+    rejected_at timestamptz not null default clock_timestamp(),
+    acknowledged_at timestamptz,
+    load_id uuid,
+    primary key (pipeline_id, key_hash)
+);
 comment on column etl.etl_rejects.load_id is 'the load that met it last: a load that ends without meeting it closes it';
 
 -- Keeps, renews and closes rejects, in the order of their keys. Answers how many of this run nobody has acknowledged.
@@ -46,9 +70,15 @@ begin
 end $$;
 revoke all on function etl.keep_rejects(uuid, uuid, jsonb) from public;
 
--- As before, with one document for what became of the rows. A run that adds more rejects than its limit is
--- refused (VT004), and with it the batch.
-drop function etl.commit_batch(uuid, uuid, bigint, bigint, jsonb, jsonb, jsonb);
+-- Called last in the transaction that wrote the mart. Checks the fence, moves the checkpoint by
+-- compare-and-set, keeps the figures, the rejects and how far a backfill has come, and returns whether
+-- someone asked for a pause or a cancel. What completed passes established is kept whenever it changes.
+-- A run that adds more rejects than its limit is refused (VT004), and with it the batch.
+-- Security definer: a mart's login needs no other right in this schema. The token is the fence, not
+-- the clock: a runner that was slow but not replaced loses nothing.
+-- Renews the lease only when that has become due, and so leaves the pipeline's row alone: every version
+-- of a row that a long transaction at the same server may still see makes the next commit dearer.
+-- Locks in the order of every statement of this schema: pipeline, run, state, batches, rejects by key.
 create function etl.commit_batch(
     p_pipeline uuid, p_owner uuid, p_token bigint, p_from_version bigint, p_checkpoint jsonb, p_outcome jsonb,
     out new_version bigint, out interrupted boolean
@@ -56,14 +86,21 @@ create function etl.commit_batch(
 declare
     v_run uuid;
     v_status text;
+    v_due boolean;
     v_cancel boolean;
+    v_done jsonb;
 begin
-    update etl.etl_pipelines
-       set lease_until = clock_timestamp() + lease_length, stalls = 0, releases = 0
+    select run_id, status, stalls > 0 or releases > 0 or lease_until < clock_timestamp() + lease_length / 2
+      into v_run, v_status, v_due
+      from etl.etl_pipelines
      where id = p_pipeline and owner = p_owner and lease_token = p_token and status in ('RUNNING', 'PAUSE_REQUESTED')
-    returning run_id, status into v_run, v_status;
+       for no key update;
     if not found then
         raise exception 'lease lost' using errcode = 'VT001';
+    end if;
+    if v_due then
+        update etl.etl_pipelines set lease_until = clock_timestamp() + lease_length, stalls = 0, releases = 0
+         where id = p_pipeline;
     end if;
 
     update etl.etl_runs
@@ -73,16 +110,22 @@ begin
            rows_deleted = rows_deleted + (p_outcome ->> 'deleted')::bigint,
            rows_rejected = rows_rejected + (p_outcome ->> 'rejected')::bigint,
            bytes = bytes + (p_outcome ->> 'bytes')::bigint,
-           batches = batches + 1
+           batches = batches + 1,
+           backfill_range = case when p_outcome ? 'backfilled_to'
+                                 then jsonb_set(backfill_range, '{at}', p_outcome -> 'backfilled_to') else backfill_range end
      where id = v_run
     returning cancel_requested into v_cancel;
 
-    update etl.etl_state
-       set checkpoint = p_checkpoint, version = version + 1, updated_at = clock_timestamp()
-     where pipeline_id = p_pipeline and version = p_from_version
-    returning version into new_version;
+    update etl.etl_state s
+       set checkpoint = p_checkpoint, version = s.version + 1, updated_at = clock_timestamp()
+      from (select checkpoint #> '{position,done}' as done from etl.etl_state where pipeline_id = p_pipeline) before
+     where s.pipeline_id = p_pipeline and s.version = p_from_version
+    returning s.version, before.done into new_version, v_done;
     if not found then
         raise exception 'checkpoint moved' using errcode = 'VT002';
+    end if;
+    if v_done is distinct from p_checkpoint #> '{position,done}' then
+        perform etl.keep_checkpoint(p_pipeline, new_version, p_checkpoint, v_run, 'pass');
     end if;
 
     insert into etl.etl_batches (run_id, pipeline_id, token, rows_read, rows_inserted, rows_updated, rows_unchanged,

@@ -49,6 +49,14 @@ pub enum Error {
         "migration {version} differs from the one that was applied\nhint: this vitrina is not the release that migrated the meta-store; for a demo: `vitrina demo --clean`"
     )]
     SchemaChanged { version: i64 },
+    #[error(
+        "the meta-store was migrated before the first release, by migrations that this vitrina has in fewer files\nhint: run `vitrina migrate`: it replaces their history and changes nothing else"
+    )]
+    SchemaSquashed,
+    #[error(
+        "the meta-store has {applied} of the {known} migrations from before the first release, and this vitrina lacks the others\nhint: run `vitrina migrate` of the last vitrina that has all {known}, then of this one; if nothing there is to be kept: drop schema etl; for a demo: `vitrina demo --clean`"
+    )]
+    SchemaIncomplete { applied: usize, known: usize },
     #[error("there is no pipeline {0}")]
     NoSuchPipeline(String),
     #[error("a pipeline named {0:?} exists already\nhint: choose another name")]

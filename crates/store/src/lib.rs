@@ -24,6 +24,7 @@ mod runners;
 mod runs;
 mod schedules;
 mod scope;
+mod squashed;
 mod steps;
 mod taken_reconciles;
 mod targets;

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::PgConnection;
+use sqlx::migrate::{Migrate, MigrateError, Migrator};
 
-use crate::{Error, Result, Store};
+use crate::{Error, Result, Store, squashed};
 
 static EMBEDDED: Migrator = sqlx::migrate!();
 const TABLE: &str = "etl.etl_migrations";
@@ -29,27 +30,20 @@ impl Store {
     /// Applies what is missing; sqlx holds an advisory lock meanwhile, so others wait and find it done.
     pub async fn migrate(&self) -> Result<SchemaState> {
         let mut connection = self.pool.acquire().await?;
-        let outcome = migrator().run_direct(None, &mut *connection, false).await;
+        let outcome = bring_up_to_date(&mut connection).await;
         // After a failure the session still holds the lock: it must not go back into the pool.
         connection.close().await?;
-        outcome.map_err(explain)?;
+        outcome?;
         self.check_schema().await
     }
 
     /// Is the schema exactly this release's? Reads only, so that any login may ask.
     pub async fn check_schema(&self) -> Result<SchemaState> {
         let known = EMBEDDED.migrations.len();
-        let present: bool = sqlx::query_scalar("select to_regclass($1) is not null")
-            .bind(TABLE)
-            .fetch_one(&self.pool)
-            .await?;
-        if !present {
-            return Err(Error::NotMigrated);
+        let applied = history(&mut *self.pool.acquire().await?).await?.ok_or(Error::NotMigrated)?;
+        if squashed::are_applied(&applied)? {
+            return Err(Error::SchemaSquashed);
         }
-        let applied: Vec<(i64, Vec<u8>)> =
-            sqlx::query_as("select version, checksum from etl.etl_migrations where success order by version")
-                .fetch_all(&self.pool)
-                .await?;
         for (version, checksum) in &applied {
             let version = *version;
             let own =
@@ -65,7 +59,35 @@ impl Store {
     }
 }
 
-fn explain(error: MigrateError) -> Error {
+async fn bring_up_to_date(connection: &mut PgConnection) -> Result<()> {
+    // The migrator's own lock, which a session may hold twice.
+    connection.lock().await.map_err(explain)?;
+    let migrator = migrator();
+    if let Some(applied) = history(connection).await?
+        && squashed::are_applied(&applied)?
+    {
+        squashed::replace_history(connection, &migrator).await?;
+    }
+    migrator.run_direct(None, connection, false).await.map_err(explain)
+}
+
+/// Versions and checksums of what was applied; none where there is no history yet.
+async fn history(connection: &mut PgConnection) -> Result<Option<Vec<(i64, Vec<u8>)>>> {
+    let present: bool = sqlx::query_scalar("select to_regclass($1) is not null")
+        .bind(TABLE)
+        .fetch_one(&mut *connection)
+        .await?;
+    if !present {
+        return Ok(None);
+    }
+    let applied =
+        sqlx::query_as("select version, checksum from etl.etl_migrations where success order by version")
+            .fetch_all(connection)
+            .await?;
+    Ok(Some(applied))
+}
+
+pub(crate) fn explain(error: MigrateError) -> Error {
     match error {
         MigrateError::VersionMissing(version) => Error::SchemaNewer { version },
         MigrateError::VersionMismatch(version) => Error::SchemaChanged { version },

@@ -5,8 +5,9 @@ use sqlx::migrate::Migrator;
 use vitrina_store::{Error, PipelineChoice, RejectChoice, Store};
 use vitrina_testbed::Database;
 
-/// The migration that brings runs and rejects.
-const RUNS: usize = 2;
+/// The migrations that bring the checkpoint of every pipeline, and rejects.
+const CHECKPOINTS: usize = 4;
+const REJECTS: usize = 5;
 
 async fn connect(db: &Database) -> Store {
     Store::connect(db.url(), "vitrina-test", 4).await.unwrap()
@@ -58,11 +59,11 @@ async fn processes_that_start_together_migrate_once() {
 #[tokio::test]
 async fn a_filled_database_keeps_its_rows_through_every_migration() {
     let known = Migrator::new(Path::new("migrations")).await.unwrap().migrations.len();
-    for applied in 1..known {
+    for applied in CHECKPOINTS..known {
         let db = Database::fresh().await;
         migrate_only(&db, applied).await;
         db.execute("insert into etl.etl_pipelines (name, target_table, source_query) values ('kept', 'analytics.kept', 'select 1')").await;
-        if applied >= RUNS {
+        if applied >= REJECTS {
             db.execute("insert into etl.etl_rejects (pipeline_id, key, run_id, code, message, row) select id, '[\"7\"]', id, 'row.bad', 'bad', '{}' from etl.etl_pipelines").await;
         }
         let store = connect(&db).await;
@@ -73,7 +74,7 @@ async fn a_filled_database_keeps_its_rows_through_every_migration() {
         let kept = &kept[0];
         assert_eq!(kept.config.name, "kept");
         let rejects = store.rejects(kept.config.id, &RejectChoice::default(), None, 9).await.unwrap();
-        assert_eq!(rejects.len(), usize::from(applied >= RUNS), "after the first {applied}");
+        assert_eq!(rejects.len(), usize::from(applied >= REJECTS), "after the first {applied}");
     }
 }
 
@@ -112,6 +113,76 @@ async fn a_migration_that_differs_from_the_one_applied_is_refused_though_none_is
     for refused in [store.migrate().await, store.check_schema().await] {
         assert!(matches!(refused.unwrap_err(), Error::SchemaChanged { version: 2 }));
     }
+}
+
+/// As a vitrina from before the squash left it: its schema is the same, its history is another.
+async fn migrated_before_the_squash(db: &Database) {
+    connect(db).await.migrate().await.unwrap();
+    db.execute(include_str!("squashed_history.sql")).await;
+    db.execute("insert into etl.etl_pipelines (name, target_table, source_query) values ('kept', 'analytics.kept', 'select 1')").await;
+}
+
+async fn history(db: &Database) -> Vec<Vec<Option<String>>> {
+    db.texts("select version::text, description, success::text, checksum::text from etl.etl_migrations order by version")
+        .await
+}
+
+#[tokio::test]
+async fn a_squashed_history_is_replaced_once_and_nothing_else_changes() {
+    let db = Database::fresh().await;
+    connect(&db).await.migrate().await.unwrap();
+    let of_this_release = history(&db).await;
+    migrated_before_the_squash(&db).await;
+    let installation: String = db.value("select id::text from etl.etl_installation").await;
+    let refused = connect(&db).await.check_schema().await.unwrap_err();
+    assert!(matches!(refused, Error::SchemaSquashed), "{refused}");
+    assert!(refused.to_string().contains("hint: run `vitrina migrate`"));
+
+    let mut starters = tokio::task::JoinSet::new();
+    for _ in 0..6 {
+        let store = connect(&db).await;
+        starters.spawn(async move { store.migrate().await });
+    }
+    while let Some(outcome) = starters.join_next().await {
+        outcome.unwrap().unwrap();
+    }
+    assert_eq!(history(&db).await, of_this_release);
+    assert_eq!(db.value::<String>("select id::text from etl.etl_installation").await, installation);
+    let kept = connect(&db).await.pipelines(&PipelineChoice::default()).await.unwrap();
+    assert_eq!(kept.len(), 1);
+}
+
+#[tokio::test]
+async fn a_part_of_the_squashed_history_is_refused_and_nothing_changes() {
+    let db = Database::fresh().await;
+    migrated_before_the_squash(&db).await;
+    let store = connect(&db).await;
+    for applied in [24, 1] {
+        db.execute(&format!("delete from etl.etl_migrations where version > {applied}")).await;
+        let before = history(&db).await;
+        for refused in [store.migrate().await, store.check_schema().await] {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, Error::SchemaIncomplete { known: 25, .. }), "{error}");
+            assert!(error.to_string().contains(&format!("{applied} of the 25 migrations")), "{error}");
+            assert!(
+                error.to_string().contains("hint: run `vitrina migrate` of the last vitrina that has all 25")
+            );
+        }
+        assert_eq!(history(&db).await, before);
+    }
+}
+
+#[tokio::test]
+async fn a_squashed_history_with_another_migration_is_refused() {
+    let db = Database::fresh().await;
+    migrated_before_the_squash(&db).await;
+    db.execute("update etl.etl_migrations set checksum = '\\x00' where version = 7").await;
+    let before = history(&db).await;
+    assert!(matches!(
+        connect(&db).await.migrate().await.unwrap_err(),
+        Error::SchemaChanged { .. } | Error::SchemaNewer { .. }
+    ));
+    assert_eq!(history(&db).await, before);
 }
 
 #[tokio::test]

@@ -1,8 +1,5 @@
 -- Comparisons of targets with their sources. A runner takes one under a lease of its own, the pipeline may run meanwhile.
 
--- Nothing was ever written to it, and it lived no longer than its request.
-drop table etl.etl_reconciles;
-
 create table etl.etl_reconciles (
     id uuid primary key,
     pipeline_id uuid not null references etl.etl_pipelines on delete cascade,
@@ -33,12 +30,15 @@ create table etl.etl_reconciles (
     requested_at timestamptz not null default clock_timestamp(),
     started_at timestamptz,
     finished_at timestamptz,
+    configuration text,
     constraint running_reconciles_have_an_owner
         check ((owner is not null) = (status = 'RUNNING') and (lease_until is not null) = (status = 'RUNNING')),
     constraint ended_reconciles_have_an_end check ((finished_at is null) = (status in ('REQUESTED', 'RUNNING'))),
     constraint done_reconciles_have_a_verdict check ((verdict is not null) = (status = 'DONE') and (figures is not null) = (status = 'DONE')),
     constraint a_proof_is_of_a_repair check ((repair_of is not null) = (trigger = 'repair'))
 );
+comment on column etl.etl_reconciles.configuration is
+    'a hash of what decides which rows the target must have, as it was when they were compared; null where it was not kept';
 create index etl_reconciles_newest on etl.etl_reconciles (pipeline_id, requested_at desc);
 create index etl_reconciles_verdicts on etl.etl_reconciles (pipeline_id, requested_at desc) where status = 'DONE' and whole;
 create index etl_reconciles_repairs on etl.etl_reconciles (repair_of) where repair_of is not null;
@@ -56,31 +56,7 @@ create table etl.etl_differences (
     primary key (reconcile_id, n)
 );
 
-alter table etl.etl_pipelines
-    add column reconcile_schedule text,
-    add column next_reconcile_at timestamptz,
-    add column reconcile_schedule_error text check (length(reconcile_schedule_error) <= 1000);
-comment on column etl.etl_pipelines.reconcile_schedule is 'when the target is compared with its source, as schedule_interval says when it is run';
-create index etl_pipelines_reconcile_due on etl.etl_pipelines (coalesce(next_reconcile_at, '-infinity'))
-    where enabled and reconcile_schedule is not null and reconcile_schedule_error is null;
-
-create function etl.reset_reconcile_schedule() returns trigger language plpgsql as $$
-begin
-    new.next_reconcile_at := null;
-    new.reconcile_schedule_error := null;
-    perform pg_notify('vitrina', new.id || ' SCHEDULE');
-    return new;
-end $$;
-create trigger reset_reconcile_schedule before update of reconcile_schedule, enabled on etl.etl_pipelines
-    for each row when (old.reconcile_schedule is distinct from new.reconcile_schedule
-                       or (old.enabled <> new.enabled and new.reconcile_schedule is not null))
-    execute function etl.reset_reconcile_schedule();
-create trigger reset_reconcile_schedule_of_new before insert on etl.etl_pipelines
-    for each row when (new.reconcile_schedule is not null) execute function etl.reset_reconcile_schedule();
-create trigger raise_version_of_reconcile before update of reconcile_schedule on etl.etl_pipelines
-    for each row when (old.reconcile_schedule is distinct from new.reconcile_schedule) execute function etl.raise_version();
-
--- Runners hear of reconciles; whoever waits for an end hears of that.
+-- Runners are notified of reconciles; whoever waits for an end is notified of that.
 create function etl.tell_reconcile() returns trigger language plpgsql as $$
 begin
     perform pg_notify('vitrina', new.id || case when new.status = 'REQUESTED' then ' REQUEST' else ' ANSWER' end);

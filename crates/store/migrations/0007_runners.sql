@@ -1,5 +1,4 @@
--- Who works here and who may ask: runners, what they can run, requests only a runner can answer,
--- reconciles, tokens, and the audit of every change.
+-- Runners, the Python tasks that they can run, and requests that only a runner can answer.
 
 create table etl.etl_runners (
     name text primary key,
@@ -14,8 +13,20 @@ create table etl.etl_runners (
     -- What the runner found at its connections when it started: {connection: what is wrong, or null}.
     health jsonb not null default '{}',
     started_at timestamptz not null default clock_timestamp(),
-    heartbeat_at timestamptz not null default clock_timestamp()
+    heartbeat_at timestamptz not null default clock_timestamp(),
+    drain_requested boolean not null default false,
+    taken_over bigint not null default 0
 ) with (fillfactor = 70);
+comment on column etl.etl_runners.drain_requested is 'the runner shall hand its pipelines back and stop';
+comment on column etl.etl_runners.taken_over is 'pipelines that others left behind, since it started';
+
+create function etl.tell_drain() returns trigger language plpgsql as $$
+begin
+    perform pg_notify('vitrina', 'DRAIN');
+    return null;
+end $$;
+create trigger tell_drain after update of drain_requested on etl.etl_runners
+    for each row when (new.drain_requested and not old.drain_requested) execute function etl.tell_drain();
 
 create table etl.etl_python_tasks (
     name text not null,
@@ -43,43 +54,22 @@ create table etl.etl_requests (
     requested_at timestamptz not null default clock_timestamp(),
     expires_at timestamptz not null,
     finished_at timestamptz,
+    requested_by text,
+    runner text,
+    -- What only a runner with these Python functions can answer.
+    tasks_needed text[] not null default '{}',
     constraint running_requests_have_an_owner
         check ((owner is not null) = (status = 'RUNNING') and (lease_until is not null) = (status = 'RUNNING')),
     constraint ended_requests_have_an_end check ((finished_at is null) = (status in ('REQUESTED', 'RUNNING')))
 );
 create index etl_requests_open on etl.etl_requests (requested_at) where status in ('REQUESTED', 'RUNNING');
 
-create table etl.etl_reconciles (
-    id uuid primary key,
-    pipeline_id uuid not null references etl.etl_pipelines on delete cascade,
-    request_id uuid not null references etl.etl_requests on delete cascade,
-    level text not null check (level in ('count', 'hash', 'rows')),
-    verdict text check (verdict in ('equal', 'differs', 'stale')),
-    figures jsonb not null default '{}',
-    requested_at timestamptz not null default clock_timestamp(),
-    finished_at timestamptz,
-    constraint a_verdict_has_its_time check ((verdict is null) = (finished_at is null))
-);
-create index etl_reconciles_newest on etl.etl_reconciles (pipeline_id, requested_at desc);
-
-create table etl.etl_tokens (
-    id uuid primary key default gen_random_uuid(),
-    name text not null unique,
-    role text not null check (role in ('viewer', 'operator', 'admin')),
-    sha256 bytea not null unique check (length(sha256) = 32),
-    created_at timestamptz not null default now(),
-    last_used_at timestamptz
-);
-comment on column etl.etl_tokens.sha256 is 'the token itself is shown once, when it is made, and stored nowhere';
-
-create table etl.etl_audit (
-    id bigint generated always as identity primary key,
-    at timestamptz not null default clock_timestamp(),
-    actor text not null,
-    action text not null,
-    subject text not null,
-    before jsonb,
-    after jsonb,
-    request_id text
-);
-create index etl_audit_newest on etl.etl_audit (at desc);
+-- Runners are notified of requests, and whoever waits for an answer of that.
+create function etl.tell_request() returns trigger language plpgsql as $$
+begin
+    perform pg_notify('vitrina', new.id || case when new.status in ('REQUESTED', 'RUNNING') then ' REQUEST' else ' ANSWER' end);
+    return null;
+end $$;
+create trigger tell_request after insert on etl.etl_requests for each row execute function etl.tell_request();
+create trigger tell_answer after update of status on etl.etl_requests
+    for each row when (old.status is distinct from new.status and new.status <> 'RUNNING') execute function etl.tell_request();

@@ -1,30 +1,40 @@
--- Who sees rows, tokens whose end is heard of, and an audit that nobody who writes it can change.
+-- Who may ask, and who sees rows: tokens, and an audit of every change that nobody who writes it can change.
 
-alter table etl.etl_tokens
-    add column sees_rows boolean not null default false;
+create table etl.etl_tokens (
+    id uuid primary key default gen_random_uuid(),
+    name text not null unique,
+    role text not null check (role in ('viewer', 'operator', 'admin')),
+    sha256 bytea not null unique check (length(sha256) = 32),
+    created_at timestamptz not null default now(),
+    last_used_at timestamptz,
+    expires_at timestamptz,
+    sees_rows boolean not null default false,
+    tags text[] check (cardinality(tags) > 0 and array_position(tags, null) is null and array_position(tags, '') is null)
+);
+comment on column etl.etl_tokens.sha256 is 'the token itself is shown once, when it is made, and stored nowhere';
 comment on column etl.etl_tokens.sees_rows is 'values of rows: rejects, differences, previews, errors that quote them';
-update etl.etl_tokens set sees_rows = role <> 'viewer';
+comment on column etl.etl_tokens.tags is 'the scope of the token: pipelines that have one of these tags; null for all';
 
--- Errors from before values were marked may quote rows anywhere: they are marked as a whole.
-update etl.etl_runs set error = left(chr(64976) || error, 3999) || chr(64977)
- where error_code like 'python.%' or error ~ ' answers (0A|3D|3F|42|54|55)' or error ~ 'the search server';
-update etl.etl_attempts set error = left(chr(64976) || error, 3999) || chr(64977)
- where error_code like 'python.%' or error ~ ' answers (0A|3D|3F|42|54|55)' or error ~ 'the search server';
-update etl.etl_reconciles set error = left(chr(64976) || error, 3999) || chr(64977)
- where error_code like 'python.%' or error ~ ' answers (0A|3D|3F|42|54|55)' or error ~ 'the search server';
-update etl.etl_rejects set message = chr(64976) || message || chr(64977)
- where code like 'python.%' or code in ('row.mapping', 'row.refused', 'row.raised');
-update etl.etl_logs set message = 'python: ' || chr(64976) || substr(message, 9) || chr(64977)
- where message like 'python: %';
-
--- Whoever listens by a token hears at once that it is worth nothing any more.
+-- Whoever listens by a token is cut off at once when it ends, or when its scope is changed.
 create function etl.tell_token() returns trigger language plpgsql as $$
 begin
     perform pg_notify('vitrina', 'TOKEN');
     return null;
 end $$;
-create trigger tell_token after insert or update of role, sha256, expires_at, sees_rows or delete on etl.etl_tokens
+create trigger tell_token after insert or update of role, sha256, expires_at, sees_rows, tags or delete on etl.etl_tokens
     for each statement execute function etl.tell_token();
+
+create table etl.etl_audit (
+    id bigint generated always as identity primary key,
+    at timestamptz not null default clock_timestamp(),
+    actor text not null,
+    action text not null,
+    subject text not null,
+    before jsonb,
+    after jsonb,
+    request_id text
+);
+create index etl_audit_newest on etl.etl_audit (at desc);
 
 -- The audit only grows: its time is the database's, and what is younger than 90 days stays, whoever asks. The login of the
 -- services does not own the table, so it can neither delete nor switch this off.
