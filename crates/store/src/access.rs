@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 
 use crate::pipelines::EFFECTIVE_TARGET;
 use crate::scope::within;
-use crate::{Result, Scope, Store};
+use crate::{Result, Scope, Store, from_documents};
 
 /// What a token may do. Each includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -206,7 +206,7 @@ impl Store {
             sqlx::query_scalar("select to_jsonb(t) - 'sha256' from etl.etl_tokens t order by name")
                 .fetch_all(&self.pool)
                 .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 
     /// Answers whether there was one.
@@ -249,7 +249,7 @@ impl Store {
             .bind(self.scope.tags())
             .fetch_all(&self.pool)
             .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 }
 

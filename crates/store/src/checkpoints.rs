@@ -10,7 +10,7 @@ use uuid::Uuid;
 use vitrina_core::{Checkpoint, Code, Decision, Lease, Pipeline, PipelineId, RunId, Target};
 
 use crate::steps::hold;
-use crate::{Error, LOCK_TIMEOUT, Result, Store};
+use crate::{Error, LOCK_TIMEOUT, Result, Store, from_documents};
 
 /// What completed passes had established at some time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -130,7 +130,7 @@ impl Store {
         .bind(limit)
         .fetch_all(&self.pool)
         .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 }
 

@@ -35,9 +35,10 @@ mod writers;
 
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-
 use uuid::Uuid;
 
 pub use access::{ADMIN, Actor, AuditRecord, NewToken, Offered, Role, TokenInfo, TokenRecord, digest};
@@ -75,6 +76,11 @@ pub struct Store {
     pool: PgPool,
     /// The pipelines that are found by it.
     scope: Scope,
+}
+
+/// Records out of what `to_jsonb` made of their rows.
+fn from_documents<T: DeserializeOwned>(documents: Vec<Value>) -> Result<Vec<T>> {
+    Ok(documents.into_iter().map(serde_json::from_value).collect::<Result<_, _>>()?)
 }
 
 /// How long a change may wait for a row that a runner is just committing.

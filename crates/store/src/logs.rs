@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use vitrina_core::{PipelineId, RunId};
 
-use crate::{Result, Store};
+use crate::{Result, Store, from_documents};
 
 /// A line to be kept.
 #[derive(Debug, Clone, Serialize)]
@@ -58,6 +58,6 @@ impl Store {
         .bind(limit)
         .fetch_all(&self.pool)
         .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 }

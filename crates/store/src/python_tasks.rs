@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Result, Store};
+use crate::{Result, Store, from_documents};
 
 /// What a runner says of a task.
 #[derive(Debug, Clone, Serialize)]
@@ -60,6 +60,6 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 }

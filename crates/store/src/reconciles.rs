@@ -15,7 +15,7 @@ use crate::pipelines::{EFFECTIVE_TARGET, PipelineRef, find};
 use crate::scope::of_pipeline_within;
 use crate::steps::effective_target;
 use crate::targets::target;
-use crate::{Result, Store, Untakeable};
+use crate::{Result, Store, Untakeable, from_documents};
 
 /// So many differences are kept at most.
 pub const MOST_DIFFERENCES: i32 = 100_000;
@@ -197,7 +197,7 @@ impl Store {
             .bind(self.scope.tags())
             .fetch_all(&self.pool)
             .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 
     /// The newest comparison that has come to a verdict on the whole target.
@@ -225,7 +225,7 @@ impl Store {
             .bind(self.scope.tags())
             .fetch_all(&self.pool)
             .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 
     /// In their order, behind number `after`.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use vitrina_core::{PipelineId, RunId};
 
-use crate::{LOCK_TIMEOUT, Result, Store};
+use crate::{LOCK_TIMEOUT, Result, Store, from_documents};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RejectRecord {
@@ -77,7 +77,7 @@ impl Store {
             .bind(limit)
             .fetch_all(&self.pool)
             .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 
     /// By reason, the most frequent first.
@@ -91,7 +91,7 @@ impl Store {
         .bind(pipeline.0)
         .fetch_all(&self.pool)
         .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 
     /// They stay, and no longer count against the pipeline's limit. Answers how many there are.

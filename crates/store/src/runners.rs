@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Result, RunnerAbilities, Store};
+use crate::{Result, RunnerAbilities, Store, from_documents};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunnerRecord {
@@ -122,7 +122,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use vitrina_core::{Checkpoint, CursorRange, Decision, Mode, Pipeline, PipelineId, RunId, RunStatus, Status};
 
 use crate::scope::of_pipeline_within;
-use crate::{Result, Store, Trigger};
+use crate::{Result, Store, Trigger, from_documents};
 
 /// Where a page of runs ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,7 +189,7 @@ impl Store {
             .bind(self.scope.tags())
             .fetch_all(&self.pool)
             .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 
     /// Runs that are open, or have been until a moment ago. `now()`, because an index can serve it: the time of the clock may
@@ -205,7 +205,7 @@ impl Store {
             .bind(self.scope.tags())
             .fetch_all(&self.pool)
             .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 
     /// The number of the newest batch; 0 where there is none.
@@ -224,7 +224,7 @@ impl Store {
         .bind(limit)
         .fetch_all(&self.pool)
         .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 
     /// Of the runs that were asked for in the last `seconds`.
@@ -275,7 +275,7 @@ impl Store {
                 .bind(run.0)
                 .fetch_all(&self.pool)
                 .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 
     pub async fn state(&self, pipeline: PipelineId) -> Result<StateRecord> {

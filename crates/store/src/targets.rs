@@ -8,7 +8,7 @@ use vitrina_core::{Target, TargetName};
 
 use crate::pipelines::EFFECTIVE_TARGET;
 use crate::scope::within;
-use crate::{Result, Scope, Store};
+use crate::{Result, Scope, Store, from_documents};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TargetRecord {
@@ -60,7 +60,7 @@ impl Store {
             .bind(unused)
             .fetch_all(&self.pool)
             .await?;
-        documents.into_iter().map(|document| Ok(serde_json::from_value(document)?)).collect()
+        from_documents(documents)
     }
 
     /// Describes a target as a run has found it, unless somebody has meanwhile.
