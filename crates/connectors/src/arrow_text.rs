@@ -8,10 +8,9 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, TimeUnit};
-use jiff::Span;
-use jiff::civil::Date;
 use serde_json::Value;
 use vitrina_core::{Error, Result};
+use vitrina_pgcopy::calendar::{MICROSECONDS_PER_DAY, civil, infinite_date, infinite_timestamp, time};
 
 /// Longer values are cut: a row that was refused is kept to be looked at.
 const SHOWN: usize = 1000;
@@ -125,15 +124,6 @@ fn float<T: std::fmt::Display + Into<f64> + Copy>(number: T) -> String {
     }
 }
 
-fn time(microseconds: i64) -> String {
-    let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
-    let whole = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-    match fraction {
-        0 => whole,
-        fraction => format!("{whole}.{fraction:06}").trim_end_matches('0').to_owned(),
-    }
-}
-
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold("\\x".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
@@ -142,44 +132,30 @@ fn uuid(bytes: &[u8]) -> String {
     uuid::Uuid::from_slice(bytes).map(|uuid| uuid.to_string()).unwrap_or_default()
 }
 
-/// `extreme` stands for an infinity, as the decoder keeps it.
-fn infinity<T: PartialEq>(value: &T, lowest: &T, highest: &T) -> Option<String> {
-    match value {
-        value if value == lowest => Some("-infinity".to_owned()),
-        value if value == highest => Some("infinity".to_owned()),
-        _ => None,
-    }
-}
-
 fn date(days: i32) -> String {
-    if let Some(text) = infinity(&days, &i32::MIN, &i32::MAX) {
-        return text;
+    if let Some(text) = infinite_date(days) {
+        return text.to_owned();
     }
-    let (date, era) = civil(days.into());
+    let (date, era) = day(days.into());
     format!("{date}{era}")
 }
 
 fn timestamp(microseconds: i64, with_zone: bool) -> String {
-    if let Some(text) = infinity(&microseconds, &i64::MIN, &i64::MAX) {
-        return text;
+    if let Some(text) = infinite_timestamp(microseconds) {
+        return text.to_owned();
     }
-    let (days, of_day) = (microseconds.div_euclid(DAY), microseconds.rem_euclid(DAY));
-    let (date, era) = civil(days);
-    format!("{date} {}{}{era}", time(of_day), if with_zone { "+00" } else { "" })
+    let days = microseconds.div_euclid(MICROSECONDS_PER_DAY);
+    let of_day = time(microseconds.rem_euclid(MICROSECONDS_PER_DAY));
+    let (date, era) = day(days);
+    format!("{date} {of_day}{}{era}", if with_zone { "+00" } else { "" })
 }
 
-const DAY: i64 = 24 * 60 * 60 * 1_000_000;
-/// The Gregorian calendar repeats itself after so many years.
-const CYCLE: (i64, i64) = (400, 146_097);
-
-/// The date so many days after the beginning of 1970, and what stands behind years before Christ. Postgres knows
-/// years that calendars of libraries do not, and its calendar has no year 0.
-fn civil(days: i64) -> (String, &'static str) {
-    let (cycles, days) = (days.div_euclid(CYCLE.1), days.rem_euclid(CYCLE.1) as i32);
-    let date = Date::constant(1970, 1, 1).saturating_add(Span::new().days(days));
-    let year = i64::from(date.year()) + cycles * CYCLE.0;
+/// The date so many days after the beginning of 1970, and what stands behind years before Christ: the calendar of
+/// Postgres has no year 0.
+fn day(days: i64) -> (String, &'static str) {
+    let (year, month, day) = civil(days);
     let (year, era) = if year > 0 { (year, "") } else { (1 - year, " BC") };
-    (format!("{year:04}-{:02}-{:02}", date.month(), date.day()), era)
+    (format!("{year:04}-{month:02}-{day:02}"), era)
 }
 
 #[cfg(test)]

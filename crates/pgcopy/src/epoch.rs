@@ -5,9 +5,9 @@
 use std::ops::Range;
 
 use crate::Flaw;
+use crate::calendar::MICROSECONDS_PER_DAY as DAY;
 
 const DAYS: i32 = 10_957;
-const DAY: i64 = 86_400 * 1_000_000;
 const MICROSECONDS: i64 = DAYS as i64 * DAY;
 /// From 4714-11-24 BC, the first Julian day, to the ends of 5874897 and 294276.
 const POSTGRES_DAYS: Range<i32> = -2_451_545..2_145_031_949;

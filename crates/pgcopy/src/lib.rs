@@ -6,6 +6,7 @@
 
 mod array;
 mod builder;
+pub mod calendar;
 mod cells;
 mod column;
 mod decode;

@@ -15,9 +15,8 @@ use jiff::civil::{Date, DateTime, Time};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use vitrina_core::values::value;
+use vitrina_pgcopy::calendar::{self, MICROSECONDS_PER_DAY};
 use vitrina_pgcopy::{Kind, Scalar};
-
-use super::cells::{CYCLE, DAY, YEARS};
 
 type Taken<T = ()> = std::result::Result<T, String>;
 
@@ -243,25 +242,21 @@ fn date(text: &str) -> Taken<i32> {
 
 /// Days since 1970, of years that are beyond this library as well.
 fn day(text: &str) -> Taken<i64> {
-    let days = |date: Date| date.duration_since(Date::constant(1970, 1, 1)).as_hours() / 24;
     let error = match text.parse::<Date>() {
-        Ok(date) => return Ok(days(date)),
+        Ok(date) => return Ok(date.duration_since(Date::constant(1970, 1, 1)).as_hours() / 24),
         Err(error) => told(&error),
     };
     let far = || {
         let (year, rest) = text.get(1..)?.split_once('-').map(|(year, rest)| (&text[..=year.len()], rest))?;
         let (month, day) = rest.split_once('-')?;
-        let year: i64 = year.parse().ok()?;
-        let near = i16::try_from(2000 + year.rem_euclid(YEARS)).ok()?;
-        let date = Date::new(near, month.parse().ok()?, day.parse().ok()?).ok()?;
-        Some(days(date) + (year - i64::from(near)) / YEARS * CYCLE)
+        calendar::days(year.parse().ok()?, month.parse().ok()?, day.parse().ok()?)
     };
     far().ok_or(error)
 }
 
 fn time(text: &str) -> Taken<i64> {
     if text == "24:00:00" {
-        return Ok(DAY);
+        return Ok(MICROSECONDS_PER_DAY);
     }
     let time: Time = text.parse().map_err(|error| told(&error))?;
     i64::try_from(time.duration_since(Time::midnight()).as_micros())
@@ -280,7 +275,7 @@ fn local(text: &str) -> Taken<i64> {
                 Err(error) => told(&error),
             };
             let (date, clock) = text.split_once('T').ok_or(error)?;
-            let days = day(date)?.checked_mul(DAY);
+            let days = day(date)?.checked_mul(MICROSECONDS_PER_DAY);
             let micros = days.zip(Some(time(clock)?)).and_then(|(days, rest)| days.checked_add(rest));
             micros.ok_or_else(|| "it is out of range".to_owned())
         }

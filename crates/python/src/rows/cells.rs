@@ -9,15 +9,9 @@ use arrow_array::types::{
     Time64MicrosecondType, TimestampMicrosecondType,
 };
 use jiff::SignedDuration;
-use jiff::civil::{Date, Time};
 use vitrina_core::{Error, Result};
+use vitrina_pgcopy::calendar::{MICROSECONDS_PER_DAY, civil, infinite_date, infinite_timestamp, time};
 use vitrina_pgcopy::{Kind, Scalar};
-
-/// A time may be the end of its day.
-pub(super) const DAY: i64 = 86_400_000_000;
-/// The days after which the calendar repeats itself, and its years.
-pub(super) const CYCLE: i64 = 146_097;
-pub(super) const YEARS: i64 = 400;
 
 pub(super) fn write(array: &dyn Array, kind: Kind, row: usize, out: &mut Vec<u8>) -> Result<()> {
     if array.is_null(row) {
@@ -62,14 +56,14 @@ fn scalar(array: &dyn Array, of: Scalar, row: usize, out: &mut Vec<u8>) -> Resul
             let uuid = uuid::Uuid::from_slice(array.as_fixed_size_binary().value(row));
             quoted(uuid.unwrap_or_default(), out)
         }
-        Scalar::Date => quoted(date(array.as_primitive::<Date32Type>().value(row))?, out),
-        Scalar::Time => quoted(time(array.as_primitive::<Time64MicrosecondType>().value(row))?, out),
+        Scalar::Date => quoted(date(array.as_primitive::<Date32Type>().value(row)), out),
+        Scalar::Time => quoted(time(array.as_primitive::<Time64MicrosecondType>().value(row)), out),
         Scalar::Timestamp => {
             let microseconds = array.as_primitive::<TimestampMicrosecondType>().value(row);
-            quoted(moment(microseconds)?.trim_end_matches('Z'), out)
+            quoted(moment(microseconds).trim_end_matches('Z'), out)
         }
         Scalar::Timestamptz => {
-            quoted(moment(array.as_primitive::<TimestampMicrosecondType>().value(row))?, out)
+            quoted(moment(array.as_primitive::<TimestampMicrosecondType>().value(row)), out)
         }
         Scalar::Interval => {
             let interval = array.as_primitive::<IntervalMonthDayNanoType>().value(row);
@@ -102,48 +96,23 @@ fn float<T: std::fmt::Display + Into<f64> + Copy>(number: T, out: &mut Vec<u8>) 
     }
 }
 
-/// Infinite ones are the extremes of their type.
-fn date(days: i32) -> Result<String> {
-    match days {
-        i32::MAX => Ok("infinity".to_owned()),
-        i32::MIN => Ok("-infinity".to_owned()),
-        days => day(days.into()),
-    }
+fn date(days: i32) -> String {
+    infinite_date(days).map_or_else(|| day(days.into()), str::to_owned)
 }
 
-/// The calendar repeats itself: Postgres knows years that this library does not.
-fn day(days: i64) -> Result<String> {
-    let since = SignedDuration::from_hours(24 * days.rem_euclid(CYCLE));
-    let date = Date::constant(1970, 1, 1).checked_add(since).map_err(out_of_range)?;
-    let year = i64::from(date.year()) + YEARS * days.div_euclid(CYCLE);
-    let (month, day) = (date.month(), date.day());
-    Ok(match year {
+/// As ISO 8601 has it, with a sign and six digits where four do not hold the year.
+fn day(days: i64) -> String {
+    let (year, month, day) = civil(days);
+    match year {
         0..=9999 => format!("{year:04}-{month:02}-{day:02}"),
         _ => format!("{year:+07}-{month:02}-{day:02}"),
-    })
-}
-
-fn time(microseconds: i64) -> Result<String> {
-    if microseconds == DAY {
-        return Ok("24:00:00".to_owned());
-    }
-    let time = Time::midnight().checked_add(SignedDuration::from_micros(microseconds));
-    time.map(|time| time.to_string()).map_err(out_of_range)
-}
-
-fn moment(microseconds: i64) -> Result<String> {
-    match microseconds {
-        i64::MAX => Ok("infinity".to_owned()),
-        i64::MIN => Ok("-infinity".to_owned()),
-        _ => {
-            let (days, rest) = (microseconds.div_euclid(DAY), microseconds.rem_euclid(DAY));
-            Ok(format!("{}T{}Z", day(days)?, time(rest)?))
-        }
     }
 }
 
-#[allow(clippy::needless_pass_by_value)] // as map_err hands it over
-fn out_of_range(error: jiff::Error) -> Error {
-    Error::fix("python.rows", format!("a time is beyond what Python knows: {error}"))
-        .hint("filter such rows out in the query, or cast the column to text there")
+fn moment(microseconds: i64) -> String {
+    if let Some(text) = infinite_timestamp(microseconds) {
+        return text.to_owned();
+    }
+    let days = microseconds.div_euclid(MICROSECONDS_PER_DAY);
+    format!("{}T{}Z", day(days), time(microseconds.rem_euclid(MICROSECONDS_PER_DAY)))
 }
