@@ -11,13 +11,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Row, Statement};
-use vitrina_core::{DIRECT, Error, LeaseToken, POOLED, PipelineId, Remedy, Result};
+use vitrina_core::{DIRECT, Error, ErrorKind, LeaseToken, POOLED, PipelineId, Remedy, Result};
 use vitrina_guard::{Secret, Unconnected, address, connect, marked};
 
 use crate::known_tables::KnownTables;
 use crate::parked::Parked;
 use crate::sinks::search;
-use crate::sources::postgres::asked_keys::UNREADABLE;
 
 #[derive(Debug, Clone)]
 pub struct Connection {
@@ -160,8 +159,6 @@ const PINNED: [(&str, &str); 12] = [
     ("idle_in_transaction_session_timeout", "10min"),
     ("client_connection_check_interval", "5s"),
 ];
-/// What a mart says that somebody else has locked.
-pub(crate) const LOCKED: &str = "sink.locked";
 /// For the whole of it: name, address, TLS and login.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -291,11 +288,6 @@ fn lost(end: End, connection: &str, reason: &str) -> Error {
     Error::release(code, format!("the {side} connection {connection:?} is lost: {reason}"))
 }
 
-/// A value that the database could not read as one of its type, or compute with.
-pub(crate) fn is_data_exception(error: &Error) -> bool {
-    error.code == UNREADABLE || (error.code == "source.refused" && error.told().0.contains(" answers 22"))
-}
-
 /// What a Postgres error means for the run. The end and the connection's name tell source, mart and
 /// meta-store apart; values of rows are marked.
 pub(crate) fn classify(end: End, connection: &str, error: tokio_postgres::Error) -> Error {
@@ -307,19 +299,19 @@ pub(crate) fn classify(end: End, connection: &str, error: tokio_postgres::Error)
         End::Source => {
             ["source.unavailable", "source.busy", "source.locked", "source.login_refused", "source.refused"]
         }
-        End::Sink => ["sink.unavailable", "sink.busy", LOCKED, "sink.login_refused", "sink.refused"],
+        End::Sink => ["sink.unavailable", "sink.busy", "sink.locked", "sink.login_refused", "sink.refused"],
     };
     match state.as_str() {
         "VT001" => Error::lease_lost(),
         "VT002" => Error::checkpoint_moved(),
-        "VT004" => Error::fix("rejects.limit", "too many rejects"),
+        "VT004" => Error::reject_limit("too many rejects"),
         // Shutdown, crash recovery, a primary that became a standby, a full disk, too many connections: it will be back.
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "53100" | "53300" => {
             Error::release(unavailable, message).caused_by(error)
         }
         state if state.starts_with("08") => Error::release(unavailable, message).caused_by(error),
         // Whoever changes a table may need hours for it.
-        "55P03" => Error::release(locked, message).caused_by(error),
+        "55P03" => Error::release(locked, message).of_kind(ErrorKind::Locked).caused_by(error),
         "28P01" | "28000" => Error::new(Remedy::AwaitLogin, login_refused, message)
             .caused_by(error)
             .hint("check user and password of its url, and pg_hba.conf of the server"),
@@ -327,7 +319,9 @@ pub(crate) fn classify(end: End, connection: &str, error: tokio_postgres::Error)
         state if ["40", "53", "57"].iter().any(|class| state.starts_with(class)) => {
             Error::retry(busy, message).caused_by(error)
         }
-        _ => Error::fix(refused, message),
+        // Data exceptions.
+        state if state.starts_with("22") => Error::fix(refused, message).of_kind(ErrorKind::ValueRefused),
+        _ => Error::fix(refused, message).of_kind(ErrorKind::StatementRefused),
     }
 }
 

@@ -25,12 +25,41 @@ pub enum Remedy {
     ReportBug,
 }
 
+/// What code that catches an error has to know of it beside its remedy. Codes and messages are for people and for programs
+/// outside of Vitrina: nothing here decides by them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ErrorKind {
+    #[default]
+    Other,
+    /// What the open pass has read or staged cannot be trusted: the pass is dropped, and the next run starts it anew.
+    PassInvalid,
+    /// The same, as changes were pruned from a change log before they were read.
+    ChangesPruned,
+    /// More rows are rejected than the limit allows: the rejects are kept, the batch is not.
+    RejectLimit,
+    /// The target names no key, and takes one that the source proves of its rows.
+    KeyMissing,
+    /// A key that no row can have.
+    KeyInvalid,
+    /// A server refuses a statement, whatever the values in it.
+    StatementRefused,
+    /// A server refuses a value: it is none of its type, or nothing can be computed with it.
+    ValueRefused,
+    /// Somebody else has locked what a statement needs.
+    Locked,
+    /// A search server has closed or removed the write alias of this lease.
+    WriteAliasClosed,
+    /// A search server has closed the index.
+    IndexClosed,
+}
+
 /// `code` is stable and meant for programs; the message names the thing and holds no secrets. Values of rows in it are
 /// [marked](crate::values): whoever prints the error does not see them.
 #[derive(Debug)]
 pub struct Error {
     pub code: &'static str,
     pub remedy: Remedy,
+    pub kind: ErrorKind,
     message: String,
     hint: Option<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
@@ -47,7 +76,8 @@ const DECIDE: &str = "run it with checkpoint `keep` to go on from there, with ch
 
 impl Error {
     pub fn new(remedy: Remedy, code: &'static str, message: impl Into<String>) -> Self {
-        Self { code, remedy, message: message.into(), hint: None, source: None }
+        let kind = ErrorKind::Other;
+        Self { code, remedy, kind, message: message.into(), hint: None, source: None }
     }
 
     /// With marked values of rows: for a place that shows them only to who may see rows.
@@ -77,6 +107,11 @@ impl Error {
 
     pub fn checkpoint_moved() -> Self {
         Self::new(Remedy::StandDown, "checkpoint.moved", "the checkpoint was moved by someone else")
+    }
+
+    /// Whoever knows the rejects tells how many there are.
+    pub fn reject_limit(message: impl Into<String>) -> Self {
+        Self::fix("rejects.limit", message).of_kind(ErrorKind::RejectLimit)
     }
 
     /// The target was acquired by a lease that the meta-store has not issued. A person has to decide which one is rightful.
@@ -136,6 +171,21 @@ impl Error {
     /// What a library says to rows that it was given by mistake; it may quote them.
     pub fn defect(code: &'static str, error: &impl ToString) -> Self {
         Self::bug(code, value(&error.to_string()))
+    }
+
+    #[must_use]
+    pub fn of_kind(self, kind: ErrorKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// Whatever the open pass has read must be read again.
+    pub fn drops_pass(&self) -> bool {
+        matches!(self.kind, ErrorKind::PassInvalid | ErrorKind::ChangesPruned)
+    }
+
+    /// A server has understood what it was asked, and said no.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.kind, ErrorKind::StatementRefused | ErrorKind::ValueRefused)
     }
 
     #[must_use]

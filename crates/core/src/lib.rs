@@ -30,7 +30,7 @@ pub use checkpoint::{Checkpoint, Code, Decision, Load, LoadPath, MartTable, OnCh
 pub use connector::{Advice, Destination, Sink, Source, Transform};
 pub use deletes::{Deletes, RowChange, Share};
 pub use edit::Locked;
-pub use error::{DIRECT, Error, POOLED, REFUSED_OPTIONS, Remedy, Result};
+pub use error::{DIRECT, Error, ErrorKind, POOLED, REFUSED_OPTIONS, Remedy, Result};
 pub use lease::{Holder, Issued, Lease, LeaseToken, Owner};
 pub use ledger::{Committed, Entry, Ledger, OpenReject, Recognized, State};
 pub use lifecycle::{Effect, Event, Lifecycle, OnActive, Refusal};

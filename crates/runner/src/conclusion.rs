@@ -8,7 +8,7 @@ use vitrina_core::{Error, Remedy, Result, RunStatus};
 use vitrina_store::{Claim, Error as StoreError, StepDone, Store};
 
 use crate::events::{self, Figures};
-use crate::executor::{End, is_condemned};
+use crate::executor::End;
 use crate::manager::UNANSWERED;
 use crate::{RunLog, counters};
 
@@ -94,7 +94,7 @@ impl Conclusion<'_> {
                 self.release(error, &text, FIRST_LOGIN).await
             }
             Remedy::AwaitLogin | Remedy::Retry | Remedy::FixConfiguration | Remedy::ReportBug => {
-                self.store.fail(lease, error.code, &text, is_condemned(error)).await.map(Some)
+                self.store.fail(lease, error.code, &text, error.drops_pass()).await.map(Some)
             }
         }
     }

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use vitrina_connectors::{sinks, sources, transforms};
 use vitrina_core::{
-    Backfill, Checkpoint, Code, Commit, Counts, Decision, Error, Pipeline, Remedy, Result, Resumption, Sink,
-    Source, State, Target, TargetName, Violation, Written,
+    Backfill, Checkpoint, Code, Commit, Counts, Decision, Error, ErrorKind, Pipeline, Remedy, Result,
+    Resumption, Sink, Source, State, Target, TargetName, Violation, Written,
 };
 use vitrina_store::{Claim, Store};
 
@@ -25,14 +25,6 @@ use crate::{RunLog, RunnerSettings, heartbeat};
 
 /// Waits before a batch is tried again (R-EX-7): one attempt and three retries.
 const RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
-/// A pass that ran into one of these has read a source that cannot be trusted: whatever it deleted before
-/// must be read again, so the next run starts it anew.
-const CONDEMNED: [&str; 5] =
-    ["sink.delete_limit", "sink.source_empty", "sink.staging_lost", "changelog.pruned", "source.gone_back"];
-
-pub(crate) fn is_condemned(error: &Error) -> bool {
-    CONDEMNED.contains(&error.code)
-}
 
 pub(crate) struct Executor {
     settings: Arc<RunnerSettings>,
@@ -185,9 +177,9 @@ impl Executor {
         }
         let Some(mut stations) = self.open(claim).await? else { return Ok(End::Data) };
         let end = self.batches(claim, &mut stations).await;
-        let condemned = matches!(&end, Err(error) if is_condemned(error));
+        let is_dropped = end.as_ref().is_err_and(Error::drops_pass);
         let cancelled = matches!(end, Ok(End::Interrupted)) && self.is_cancelled(claim).await;
-        if condemned || (cancelled && !self.abandoned) {
+        if is_dropped || (cancelled && !self.abandoned) {
             // Only space depends on it: the next load of this pipeline clears up as well.
             stations.sink.clear().await.ok();
         }
@@ -269,7 +261,7 @@ impl Executor {
         let columns = schema.as_deref().filter(|_| transforms.is_empty());
         let opened = match self.open_sink(claim, self.target(claim), columns).await {
             // What functions make of rows may have another key.
-            Err(error) if columns.is_some() && sinks::wants_key(&error, self.target(claim)) => {
+            Err(error) if columns.is_some() && error.kind == ErrorKind::KeyMissing => {
                 let target = self.with_proposed_key(claim, source.as_mut(), error).await?;
                 self.open_sink(claim, &target, columns).await
             }

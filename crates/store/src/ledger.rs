@@ -166,10 +166,8 @@ impl From<Error> for vitrina_core::Error {
         match (raised.as_deref(), error) {
             (Some("VT001"), _) | (_, Error::LeaseLost) => Self::lease_lost(),
             (Some("VT002"), _) => Self::checkpoint_moved(),
-            (Some("VT004"), _) => {
-                Self::fix("rejects.limit", "the run has more rejects than its reject_limit allows")
-                    .hint("look at the rejects: acknowledge them, or repair the rows and retry")
-            }
+            (Some("VT004"), _) => Self::reject_limit("the run has more rejects than its reject_limit allows")
+                .hint("look at the rejects: acknowledge them, or repair the rows and retry"),
             (_, error) if error.is_connection() => {
                 Self::release("meta_store.connection_lost", error.to_string()).caused_by(error)
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::timeout;
-use vitrina_core::{Checkpoint, Error, Mode, Result};
+use vitrina_core::{Checkpoint, Error, ErrorKind, Mode, Result};
 
 use super::pair::{Mark, Pair, Seen};
 use super::pending::Pending;
@@ -113,7 +113,7 @@ async fn is_pending(
     let mut suspects = Suspects::new(order, pair);
     suspects.take(vec![row]);
     match timeout(PATIENCE, Pending::of(order, checkpoint, pair).find(&suspects)).await {
-        Ok(Err(error)) if error.code == "changelog.pruned" => Ok(None),
+        Ok(Err(error)) if error.kind == ErrorKind::ChangesPruned => Ok(None),
         Ok(found) => found.map(|found| Some(suspects.iter().all(|suspect| found.has(suspect)))),
         Err(_) => Ok(None),
     }

@@ -20,9 +20,9 @@ use async_trait::async_trait;
 use serde_json::json;
 use uuid::Uuid;
 use vitrina_core::{
-    AllowedTargets, Backfill, Checkpoint, Difference, DifferenceKind, Error, Figures, Findings, Lease,
-    LeaseToken, Level, Mode, Owner, Pipeline, PipelineId, ReconcileProgress, ReconcileStage, Result, Target,
-    Verdict,
+    AllowedTargets, Backfill, Checkpoint, Difference, DifferenceKind, Error, ErrorKind, Figures, Findings,
+    Lease, LeaseToken, Level, Mode, Owner, Pipeline, PipelineId, ReconcileProgress, ReconcileStage, Result,
+    Target, Verdict,
 };
 
 use crate::{Connections, sinks, sources};
@@ -240,7 +240,7 @@ impl Comparison<'_> {
                 Ok(rows) if rows.iter().all(|row| row.source == row.target) => {}
                 Ok(_) => return Ok(true),
                 // The target's types cannot hold what the source has.
-                Err(error) if matches!(error.code, "source.refused" | "sink.refused") => return Ok(true),
+                Err(error) if error.is_refused() => return Ok(true),
                 Err(error) => return Err(error),
             }
         }
@@ -289,7 +289,7 @@ impl Comparison<'_> {
             return Ok(Some(Found::default()));
         }
         match Pending::of(self.order, checkpoint, pair).find(suspects).await {
-            Err(error) if error.code == "changelog.pruned" => Ok(None),
+            Err(error) if error.kind == ErrorKind::ChangesPruned => Ok(None),
             found => found.map(Some),
         }
     }

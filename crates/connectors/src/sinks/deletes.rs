@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use vitrina_core::{Commit, Error, Result, Share};
+use vitrina_core::{Commit, Error, ErrorKind, Result, Share};
 
 /// Holds the deletes of a batch, with all that count already, against the size that the target had before them.
 pub(super) fn hold_limit(target: &impl Display, commit: &Commit, deleting: u64, before: u64) -> Result<()> {
@@ -19,7 +19,7 @@ pub(super) fn hold_limit(target: &impl Display, commit: &Commit, deleting: u64, 
     };
     let message =
         format!("{counted} would delete {deletes} of {of} rows of {target}, over the limit of {percent} %");
-    Err(Error::fix("sink.delete_limit", message).hint(
+    Err(Error::fix("sink.delete_limit", message).of_kind(ErrorKind::PassInvalid).hint(
         "nothing was deleted by this batch, and runs that follow delete no more than what is left of the limit; if so many rows have left the source, raise delete_limit and run again",
     ))
 }
@@ -27,5 +27,6 @@ pub(super) fn hold_limit(target: &impl Display, commit: &Commit, deleting: u64, 
 /// A source that returns nothing at all is more likely broken than empty.
 pub(super) fn source_is_empty(target: &impl Display) -> Error {
     Error::fix("sink.source_empty", format!("the query brings no rows at all, and {target} is not empty"))
+        .of_kind(ErrorKind::PassInvalid)
         .hint("nothing was deleted; if the source is meant to be empty, empty the target yourself")
 }

@@ -21,17 +21,6 @@ use crate::Connections;
 use crate::reconcile::{self, Pair};
 pub use standing::{Standing, StandingField};
 
-/// A mart that is to be created has no key.
-pub(crate) const WANTS_KEY: &str = "sink.create_key";
-/// An index has no key.
-pub(crate) const WANTS_KEY_OF_INDEX: &str = "sink.no_key";
-
-/// The target has no key, and takes one that the source proves of its rows.
-pub fn wants_key(error: &Error, target: &Target) -> bool {
-    let of_index = || matches!(target.name.parse(), Ok(TargetName::Named { .. }));
-    target.key.is_empty() && (error.code == WANTS_KEY || error.code == WANTS_KEY_OF_INDEX && of_index())
-}
-
 /// All that a sink needs to know of the run it writes for.
 pub struct Order<'a> {
     pub pipeline: &'a Pipeline,

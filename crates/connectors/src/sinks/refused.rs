@@ -65,7 +65,7 @@ impl Refused {
             return Ok(());
         }
         self.last = outcome.rejects.clone();
-        Err(Error::fix("rejects.limit", "too many rejects"))
+        Err(Error::reject_limit("too many rejects"))
     }
 
     /// A backfill reads rows that were refused before: as many may be refused again.
@@ -183,7 +183,7 @@ pub(super) fn limit_error(rejects: &[Reject], commit: &Commit) -> Error {
         commit.reject_limit,
         first.unwrap_or_default()
     );
-    Error::fix("rejects.limit", message).hint(
+    Error::reject_limit(message).hint(
         "nothing of this batch was written; look at the rejects, then mend the rows at the source, acknowledge the rejects or raise reject_limit, and run again",
     )
 }

@@ -10,8 +10,9 @@ use serde_json::json;
 use uuid::Uuid;
 use vitrina_connectors::sinks::{Kind, Opened, Order};
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Counts, Destination, Entry, Error, Lease, LeaseToken, Ledger, Load, LoadPath,
-    OpenReject, Outcome, PipelineId, Reject, Result, RowChange, Scope, Sink, State, TargetName, Written,
+    Batch, Checkpoint, Commit, Counts, Destination, Entry, Error, ErrorKind, Lease, LeaseToken, Ledger, Load,
+    LoadPath, OpenReject, Outcome, PipelineId, Reject, Result, RowChange, Scope, Sink, State, TargetName,
+    Written,
 };
 use vitrina_testbed::Fault;
 
@@ -101,7 +102,7 @@ impl Sink for ToySink {
             // A backfill reads rows that were refused before: as many may be refused again.
             let open = if batch.to.is_none() { self.open.len() } else { 0 };
             if rejects > u64::try_from(commit.reject_limit).unwrap_or(0).max(open as u64) {
-                return Err(Error::fix("rejects.limit", "too many rows were refused"));
+                return Err(Error::reject_limit("too many rows were refused"));
             }
         }
         let mut checkpoint = self.put(batch, commit, rows, &mut outcome).await?;
@@ -256,7 +257,7 @@ fn put_load(
         table.load = Some((load.id, Rows::new()));
     }
     let Some((_, staged)) = table.load.as_mut().filter(|(id, _)| *id == load.id) else {
-        return Err(Error::fix("sink.staging_lost", "the rows of the load are gone"));
+        return Err(invalid("sink.staging_lost", "the rows of the load are gone"));
     };
     staged.extend(rows);
     outcome.load = Some(load.id);
@@ -269,7 +270,7 @@ fn put_load(
     }
     let staged = staged.clone();
     if staged.is_empty() && !table.rows.is_empty() {
-        return Err(Error::fix("sink.source_empty", "the source brings no rows, and the table has some"));
+        return Err(invalid("sink.source_empty", "the source brings no rows, and the table has some"));
     }
     let goes = |key: &Key| !staged.contains_key(key) && !refused.contains(key);
     let gone: Vec<Key> = table.rows.keys().filter(|key| goes(key)).cloned().collect();
@@ -288,7 +289,7 @@ fn merge(
     let before = commit.from.deletes.rows_before.unwrap_or(table.rows.len() as u64 + commit.backfill_deleted);
     let deleted = gone.len() as u64;
     if !commit.share(deleted, before).is_within(commit.delete_limit) {
-        return Err(Error::fix("sink.delete_limit", "too many rows would be deleted"));
+        return Err(invalid("sink.delete_limit", "too many rows would be deleted"));
     }
     gone.iter().for_each(|key| drop(table.rows.remove(key)));
     let counts = &mut outcome.counts;
@@ -302,6 +303,11 @@ fn merge(
     }
     let change = RowChange { deleted, inserted: counts.inserted, rows_before: Some(before) };
     Ok(batch.to.clone().map_or_else(|| commit.from.clone(), |to| commit.advance(to, change)))
+}
+
+/// The pass is dropped with it.
+fn invalid(code: &'static str, message: &str) -> Error {
+    Error::fix(code, message).of_kind(ErrorKind::PassInvalid)
 }
 
 fn reject(key: &Key, code: &str) -> Reject {

@@ -1,7 +1,7 @@
 //! Marts that do not exist yet, made from the described query where their target asks for it.
 
 use arrow_schema::{Field, Fields, Schema};
-use vitrina_core::{Error, Result, Target, TargetName};
+use vitrina_core::{Error, ErrorKind, Result, Target, TargetName};
 use vitrina_pgcopy::Kind;
 
 use super::mart::{Mart, quoted};
@@ -48,7 +48,8 @@ pub(super) async fn mart(
 }
 
 pub(super) fn no_key(name: &TargetName) -> Error {
-    Error::fix(crate::sinks::WANTS_KEY, format!("{name} does not exist, and cannot be created without a key: the source proves none of its rows"))
+    Error::fix("sink.create_key", format!("{name} does not exist, and cannot be created without a key: the source proves none of its rows"))
+        .of_kind(ErrorKind::KeyMissing)
         .hint(format!(
             "name the key's columns in the target: `targets: [{{name: {name}, key: [id], create_if_missing: true}}]` in a file for `vitrina apply`, or PUT /targets/{name}; \
              a query of one table that returns its primary key, or that groups by columns which it returns, needs none"
@@ -162,11 +163,9 @@ pub(super) async fn session(definition: &Definition<'_>) -> Result<Session> {
 /// All statements, or none of them.
 pub(super) async fn supply(session: &Session, name: &TargetName, statements: &[String]) -> Result<()> {
     let together = statements.join(";\n");
-    session.run(&together).await.map_err(|error| match error.code {
-        "sink.refused" => {
-            Error::fix("sink.cannot_create", format!("{name} cannot be created or altered: {error}"))
-                .hint(format!("let its owner execute it, or grant the right to:\n{together}"))
-        }
-        _ => error,
+    session.run(&together).await.map_err(|error| match error.is_refused() {
+        true => Error::fix("sink.cannot_create", format!("{name} cannot be created or altered: {error}"))
+            .hint(format!("let its owner execute it, or grant the right to:\n{together}")),
+        false => error,
     })
 }

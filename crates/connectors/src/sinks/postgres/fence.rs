@@ -251,7 +251,7 @@ impl Fence {
             // Before the mart's commit, which the limit could not undo.
             let open = self.ledger.keep_rejects(lease, outcome).await?;
             if i64::try_from(open).unwrap_or(i64::MAX) > outcome.reject_limit {
-                return Err(Error::fix("rejects.limit", "too many rejects"));
+                return Err(Error::reject_limit("too many rejects"));
             }
         }
         let sql = format!(
@@ -402,15 +402,15 @@ pub(super) async fn prepare(session: &Session) -> Result<()> {
     }
     let once = "select pg_advisory_xact_lock(hashtextextended('vitrina.schema', 0))";
     let made = session.run(&format!("begin; {once}; {SCHEMA}; {COMMIT}; {}; commit", owners::SCHEMA)).await;
-    made.map_err(|error| match error.code {
-        "sink.refused" => Error::fix(
+    made.map_err(|error| match error.is_refused() {
+        true => Error::fix(
             "sink.no_schema",
             format!("schema vitrina cannot be made beside the marts: {error}"),
         )
         .hint(
             "`vitrina roles` prints the statements for an administrator; staging and fences are kept there",
         ),
-        _ => error,
+        false => error,
     })
 }
 

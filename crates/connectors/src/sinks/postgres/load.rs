@@ -7,8 +7,8 @@
 use serde_json::json;
 use uuid::Uuid;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Error, FirstLoad, Load, LoadPath, Outcome, PipelineId, Position, Result,
-    Scope, State,
+    Batch, Checkpoint, Commit, Error, ErrorKind, FirstLoad, Load, LoadPath, Outcome, PipelineId, Position,
+    Result, Scope, State,
 };
 
 use super::PostgresSink;
@@ -17,7 +17,6 @@ use super::shape::Shape;
 use super::statements::{self, Find, STAGE};
 use super::trouble::{Tried, Trouble};
 use crate::connection::Session;
-use crate::duplicates;
 use crate::sinks::deletes;
 use crate::sql::literal;
 
@@ -231,7 +230,7 @@ impl PostgresSink {
         outcome: &mut Outcome,
     ) -> Tried<()> {
         match self.put(&batch.rows, &Way::Mart, care, outcome).await {
-            Err(Trouble::Row(row)) if row.code == duplicates::CODE => {
+            Err(Trouble::Row(row)) if care == Care::Rows && row.is_repeated => {
                 Err(Trouble::Batch(self.stage_instead(commit).await?))
             }
             other => other,
@@ -370,7 +369,9 @@ fn id(load: Uuid) -> String {
 
 /// The pass is dropped with this error.
 fn staging_lost(message: &str) -> Error {
-    Error::fix("sink.staging_lost", message).hint("nothing was merged; the next run starts the load anew")
+    Error::fix("sink.staging_lost", message)
+        .of_kind(ErrorKind::PassInvalid)
+        .hint("nothing was merged; the next run starts the load anew")
 }
 
 /// The next attempt finds it gone, and starts the load anew.

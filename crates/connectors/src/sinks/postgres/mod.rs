@@ -29,8 +29,8 @@ use arrow_schema::Schema;
 use async_trait::async_trait;
 use tokio_postgres::Statement;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Counts, Destination, Error, Lease, LoadPath, Outcome, Result, RowChange,
-    Scope, Sink, State, Target, TargetName, Written,
+    Batch, Checkpoint, Commit, Counts, Destination, Error, ErrorKind, Lease, LoadPath, Outcome, Result,
+    RowChange, Scope, Sink, State, Target, TargetName, Written,
 };
 
 use super::refused::{self, Refused, keep_one_a_key, keep_unrejected};
@@ -483,7 +483,7 @@ impl PostgresSink {
 
     /// The rejects of a batch that fails because of them are kept, so that they can be looked at.
     async fn settle(&mut self, error: Error, commit: &Commit) -> Error {
-        if error.code != "rejects.limit" {
+        if error.kind != ErrorKind::RejectLimit {
             return error;
         }
         let rejects = std::mem::take(&mut self.refused.last);

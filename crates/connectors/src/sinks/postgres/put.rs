@@ -15,7 +15,6 @@ use super::PostgresSink;
 use super::mart::MartColumn;
 use super::statements::{self, STAGE};
 use super::trouble::{RowTrouble, Tried, Trouble};
-use crate::duplicates;
 use crate::rejects::reject;
 use crate::sql::identifier;
 
@@ -151,8 +150,8 @@ impl PostgresSink {
         trouble: RowTrouble,
         outcome: &mut Outcome,
     ) -> Tried<()> {
-        if *way == Way::Mart && trouble.code == "row.unique" {
-            return Err(Trouble::Row(RowTrouble { code: duplicates::CODE, ..trouble }));
+        if *way == Way::Mart && trouble.is_repeated {
+            return Err(Trouble::Row(trouble));
         }
         outcome.rejects.push(reject(rows, row, &self.mart.key, trouble.code, trouble.message)?);
         Ok(())

@@ -170,8 +170,10 @@ impl WrittenColumn {
 }
 
 fn written(mart: &Mart, field: &Field, staged_type: impl Into<String>) -> Result<WrittenColumn> {
-    let column = mart.column(field.name(), "column of the query");
-    let column = column.map_err(|error| with_alter(mart, field, error))?.clone();
+    if !mart.has(field.name()) {
+        return Err(lacks_column(mart, field));
+    }
+    let column = mart.column(field.name(), "column of the query")?.clone();
     let kind = Kind::of_field(field);
     let declared = field.metadata().get("pg_type").map(|declared| Declared::parse(declared));
     if kind.is_some_and(|kind| loses(kind, Kind::of_oid(column.oid))) {
@@ -245,10 +247,7 @@ fn loses(query: Kind, mart: Kind) -> bool {
 }
 
 /// A column that the query has and the mart lacks: with the statement that adds it.
-fn with_alter(mart: &Mart, field: &Field, error: Error) -> Error {
-    if error.code != "sink.extra_column" {
-        return error;
-    }
+fn lacks_column(mart: &Mart, field: &Field) -> Error {
     let known: Vec<_> = mart.columns.iter().map(|column| column.name.as_str()).collect();
     let alter = super::create::add_column(mart, field);
     let message = format!("{} has no column {:?}, which the query returns", mart.name, field.name());

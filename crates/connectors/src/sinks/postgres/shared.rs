@@ -1,10 +1,9 @@
 //! A run on a mart that several pipelines share: when it may write, and which columns are its own.
 
-use vitrina_core::{Error, Result, State};
+use vitrina_core::{Error, ErrorKind, Result, State};
 
 use super::PostgresSink;
 use super::own_part::OwnPart;
-use crate::connection::LOCKED;
 use crate::sql::literal;
 
 impl PostgresSink {
@@ -22,11 +21,11 @@ impl PostgresSink {
         let OwnPart::Columns(_) = &self.mart.own else { return Ok(()) };
         let name = literal(&format!("vitrina.columns {}", self.mart.name));
         let turn = format!("select pg_advisory_xact_lock(hashtextextended({name}, 0))");
-        self.session.run(&turn).await.map_err(|error| match error.code {
-            LOCKED => {
+        self.session.run(&turn).await.map_err(|error| match error.kind {
+            ErrorKind::Locked => {
                 let message =
                     format!("another pipeline that shares {} by columns is writing", self.mart.name);
-                Error::release(LOCKED, message).caused_by(error)
+                Error::release("sink.locked", message).caused_by(error)
             }
             _ => error,
         })

@@ -1,7 +1,7 @@
 //! What a row can be refused for, told apart from all that ends the batch.
 
 use tokio_postgres::error::DbError;
-use vitrina_core::Error;
+use vitrina_core::{Error, ErrorKind};
 
 use crate::connection::Session;
 
@@ -17,6 +17,8 @@ pub(super) enum Trouble {
 #[derive(Debug, Clone)]
 pub(super) struct RowTrouble {
     pub(super) code: &'static str,
+    /// Another row has what must be unique.
+    pub(super) is_repeated: bool,
     /// Names columns and constraints; values are marked.
     pub(super) message: String,
 }
@@ -32,7 +34,7 @@ impl From<Error> for Trouble {
 impl Trouble {
     pub(super) fn into_error(self) -> Error {
         match self {
-            Self::Row(row) => Error::fix("sink.refused", row.message),
+            Self::Row(row) => Error::fix("sink.refused", row.message).of_kind(ErrorKind::StatementRefused),
             Self::Batch(error) => error,
         }
     }
@@ -42,7 +44,9 @@ impl Trouble {
         let row = error.as_db_error().and_then(row_trouble);
         let explained = session.explain(error);
         match row {
-            Some(code) => Self::Row(RowTrouble { code, message: explained.with_values() }),
+            Some((code, is_repeated)) => {
+                Self::Row(RowTrouble { code, is_repeated, message: explained.with_values() })
+            }
             None => Self::Batch(explained),
         }
     }
@@ -50,9 +54,11 @@ impl Trouble {
     /// A row that cannot even be put on the wire.
     pub(super) fn unwritable(error: &vitrina_pgcopy::Error) -> Self {
         match error {
-            vitrina_pgcopy::Error::Value { .. } => {
-                Self::Row(RowTrouble { code: "row.unwritable", message: error.to_string() })
-            }
+            vitrina_pgcopy::Error::Value { .. } => Self::Row(RowTrouble {
+                code: "row.unwritable",
+                is_repeated: false,
+                message: error.to_string(),
+            }),
             other => {
                 Self::Batch(Error::fix("sink.unwritable", format!("the rows cannot be written: {other}")))
             }
@@ -68,12 +74,12 @@ const OF_THE_BATCH: [&str; 24] = [
     "53", "55", "57", "58", "F0", "VT", "XX",
 ];
 
-fn row_trouble(refusal: &DbError) -> Option<&'static str> {
+fn row_trouble(refusal: &DbError) -> Option<(&'static str, bool)> {
     let state = refusal.code().code();
     if OF_THE_BATCH.iter().any(|class| state.starts_with(class)) {
         return None;
     }
-    Some(match state {
+    let code = match state {
         "22001" => "row.too_long",
         "22003" => "row.out_of_range",
         "22P02" | "22P03" | "22007" | "22008" => "row.invalid_value",
@@ -84,5 +90,6 @@ fn row_trouble(refusal: &DbError) -> Option<&'static str> {
         "21000" => "row.duplicate_key",
         state if state.starts_with("P0") => "row.raised",
         _ => "row.refused",
-    })
+    };
+    Some((code, matches!(state, "23505" | "23P01")))
 }

@@ -4,7 +4,7 @@
 use reqwest::StatusCode;
 use serde::Deserialize;
 use vitrina_core::values::value;
-use vitrina_core::{Error, Remedy};
+use vitrina_core::{Error, ErrorKind, Remedy};
 
 /// A refusal of a whole request or of one of its items.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
@@ -185,7 +185,7 @@ impl Fault {
             // Nobody behind a proxy, shards that are not open yet: an outage, however long it takes.
             Judgement::Again if matches!(self.status, 502..=504) => Error::release("sink.unavailable", message),
             Judgement::Again | Judgement::TooLarge => Error::retry("sink.busy", message),
-            Judgement::ShutOut => Error::retry("sink.shut_out", message),
+            Judgement::ShutOut => Error::retry("sink.shut_out", message).of_kind(ErrorKind::WriteAliasClosed),
             _ if self.kind == "cluster_block_exception" && self.says("disk") => {
                 Error::release("sink.unavailable", message).hint("free disk space on the server's nodes")
             }
@@ -195,18 +195,20 @@ impl Fault {
             _ if self.kind == "cluster_block_exception" => Error::fix("sink.blocked", message)
                 .hint("writing to the index is blocked: set its index.blocks.* settings back"),
             _ if self.kind == "index_closed_exception" => {
-                Error::fix("sink.index_closed", message).hint("open the index, or run in mode full")
+                Error::fix("sink.index_closed", message)
+                    .of_kind(ErrorKind::IndexClosed)
+                    .hint("open the index, or run in mode full")
             }
             _ if self.status == 401 => {
                 Error::new(Remedy::AwaitLogin, "sink.login_refused", message).hint(CHECK_LOGIN)
             }
-            _ if self.status == 403 => Error::fix("sink.refused", message).hint(CHECK_LOGIN),
+            _ if self.status == 403 => refused(message).hint(CHECK_LOGIN),
             _ if self.says(NO_SCRIPT) => Error::fix("sink.scripts", message).hint(ALLOW_SCRIPTS),
             _ if self.is_foreign() => Error::fix("sink.foreign_answer", message)
                 .hint("no search server answers so: check the url of the connection, http or https and the path in it"),
-            _ if message.contains(WINDOW) => Error::fix("sink.refused", message)
+            _ if message.contains(WINDOW) => refused(message)
                 .hint("raise max_result_window of the live index to 10000, its default: PUT <index>/_settings; and in the target's settings, if they name it"),
-            _ => Error::fix("sink.refused", message),
+            _ => refused(message),
         }
     }
 
@@ -220,6 +222,10 @@ impl Fault {
         let cause = cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
         format!("the search server {connection:?} answers {}{kind}{reason}{cause}", self.status)
     }
+}
+
+fn refused(message: String) -> Error {
+    Error::fix("sink.refused", message).of_kind(ErrorKind::StatementRefused)
 }
 
 #[derive(Deserialize)]

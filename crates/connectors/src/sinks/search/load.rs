@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Entry, Error, Load, LoadPath, Outcome, Result, RowChange, Scope,
+    Batch, Checkpoint, Commit, Entry, Error, ErrorKind, Load, LoadPath, Outcome, Result, RowChange, Scope,
 };
 
 use super::announce::{digest, held};
@@ -352,7 +352,7 @@ impl SearchSink {
     /// What readers see is closed or has lost shards: nothing can be compared with it, and a load is what cures it.
     async fn unless_unreadable(&self, error: Error) -> Result<()> {
         let Some(live) = &self.live else { return Err(error) };
-        if error.code != "sink.index_closed" && !indexes::is_red(&self.client, live).await? {
+        if error.kind != ErrorKind::IndexClosed && !indexes::is_red(&self.client, live).await? {
             return Err(error);
         }
         tracing::warn!(
@@ -403,7 +403,7 @@ impl SearchSink {
         let older = self.older_than(index).await?;
         match self.exchange(index, &older).await {
             // A snapshot that is just being made holds on to them.
-            Err(error) if error.code == "sink.refused" && !older.is_empty() => {
+            Err(error) if error.is_refused() && !older.is_empty() => {
                 self.exchange(index, &[]).await?;
             }
             exchanged => exchanged?,
@@ -584,5 +584,6 @@ pub(super) fn taken(names: &Names, standing: &Standing) -> Error {
 /// The pass is dropped with this error.
 fn lost(message: &str) -> Error {
     Error::fix("sink.staging_lost", message)
+        .of_kind(ErrorKind::PassInvalid)
         .hint("readers see what they saw before; the next run starts the load anew")
 }

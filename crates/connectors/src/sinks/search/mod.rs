@@ -48,8 +48,8 @@ use async_trait::async_trait;
 use serde_json::Value;
 use uuid::Uuid;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Committed, Destination, Entry, Error, Issued, Lease, Ledger, Load, LoadPath,
-    Outcome, Result, RunId, Scope, Sink, State, Target, TargetName, Written,
+    Batch, Checkpoint, Commit, Committed, Destination, Entry, Error, ErrorKind, Issued, Lease, Ledger, Load,
+    LoadPath, Outcome, Result, RunId, Scope, Sink, State, Target, TargetName, Written,
 };
 
 use super::refused::{self, Refused, keep_one_a_key, keep_unrejected};
@@ -137,7 +137,8 @@ fn key(target: &Target) -> Result<Vec<String>> {
     if !target.key.is_empty() {
         return Ok(target.key.clone());
     }
-    Err(Error::fix(super::WANTS_KEY_OF_INDEX, format!("{} has no key: nothing tells which document a row becomes, and the source proves none of its rows", target.name))
+    Err(Error::fix("sink.no_key", format!("{} has no key: nothing tells which document a row becomes, and the source proves none of its rows", target.name))
+        .of_kind(ErrorKind::KeyMissing)
         .hint("describe the target with the columns of its key: `targets: [{name: es:…, key: [id]}]` in a file for `vitrina apply`, or PUT /targets/es:…; \
                a query of one table that returns its primary key, or that groups by columns which it returns, needs none"))
 }
@@ -245,7 +246,7 @@ impl Sink for SearchSink {
         self.fence_mut()?.begin_writing(None).await?;
         self.note_fields().await?;
         match self.written(batch, commit).await {
-            Err(error) if error.code == "rejects.limit" => Err(self.settle(commit).await),
+            Err(error) if error.kind == ErrorKind::RejectLimit => Err(self.settle(commit).await),
             other => other,
         }
     }
@@ -380,7 +381,7 @@ impl SearchSink {
         }
         let open = self.ledger.keep_rejects(&commit.lease, outcome).await?;
         match i64::try_from(open).unwrap_or(i64::MAX) > outcome.reject_limit {
-            true => Err(Error::fix("rejects.limit", "too many rejects")),
+            true => Err(Error::reject_limit("too many rejects")),
             false => Ok(()),
         }
     }

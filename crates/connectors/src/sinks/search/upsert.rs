@@ -7,7 +7,9 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use uuid::Uuid;
-use vitrina_core::{Batch, Checkpoint, Commit, Counts, Error, LoadPath, Outcome, Reject, Result, RowChange};
+use vitrina_core::{
+    Batch, Checkpoint, Commit, Counts, Error, ErrorKind, LoadPath, Outcome, Reject, Result, RowChange,
+};
 
 use super::bulk::{Bulk, Sent};
 use super::checksum::Checksum;
@@ -203,7 +205,9 @@ impl SearchSink {
         shipped.counts.bytes = operations.bytes();
         let bulk = Bulk { client: &self.client, door: route.door };
         let (operations, sent) = match bulk.send(operations).await {
-            Err(error) if error.code == "sink.shut_out" => return Err(self.shut_out(error).await),
+            Err(error) if error.kind == ErrorKind::WriteAliasClosed => {
+                return Err(self.shut_out(error).await);
+            }
             sent => sent?,
         };
         self.settle_conflicts(route, &operations, &sent).await?;

@@ -4,11 +4,10 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
-use vitrina_core::{Error, Result};
+use vitrina_core::{Error, ErrorKind, Result};
 
 use super::reader::Reader;
 use super::recompute::Key;
-use crate::connection::is_data_exception;
 use crate::sql::{OrderedColumn, literal};
 
 /// Keys that one statement checks.
@@ -51,7 +50,9 @@ impl AskedKeys {
         while let Some(some) = left.pop() {
             match check(&types, some, reader).await {
                 Ok(()) => {}
-                Err(error) if !is_data_exception(&error) => return Err(error),
+                Err(error) if !matches!(error.kind, ErrorKind::KeyInvalid | ErrorKind::ValueRefused) => {
+                    return Err(error);
+                }
                 Err(_) if some.len() > 1 => {
                     let (first, second) = some.split_at(some.len() / 2);
                     left.extend([second, first]);
@@ -95,7 +96,7 @@ async fn type_names(columns: &[OrderedColumn], reader: &Reader) -> Result<Vec<St
 async fn check(types: &[String], keys: &[Key], reader: &Reader) -> Result<()> {
     // No statement can say it, and no text of the database holds it.
     if keys.iter().flatten().flatten().any(|text| text.contains('\0')) {
-        return Err(Error::fix(UNREADABLE, "a key has a NUL in it"));
+        return Err(unreadable("a key has a NUL in it"));
     }
     reader.rows(&cast(types, keys)).await.map(drop)
 }
@@ -121,8 +122,9 @@ fn other_columns(key: &[String]) -> Error {
 /// A key that no row can have.
 pub(super) fn no_value(columns: &[OrderedColumn]) -> Error {
     let names = columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
-    Error::fix(UNREADABLE, format!("a key to read is no value of {names}"))
+    unreadable(format!("a key to read is no value of {names}"))
 }
 
-/// The code of an error by which a source refuses such a key.
-pub(crate) const UNREADABLE: &str = "source.key";
+fn unreadable(message: impl Into<String>) -> Error {
+    Error::fix("source.key", message).of_kind(ErrorKind::KeyInvalid)
+}

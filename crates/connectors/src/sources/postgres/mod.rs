@@ -21,7 +21,7 @@ use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use uuid::Uuid;
 use vitrina_core::{
-    Advice, Backfill, Batch, Capture, Destination, Error, Mode, Pipeline, Position, Result, Source,
+    Advice, Backfill, Batch, Capture, Destination, Error, ErrorKind, Mode, Pipeline, Position, Result, Source,
 };
 
 use super::{Kind, Left, Order};
@@ -170,6 +170,7 @@ impl PostgresSource {
                 "source.gone_back",
                 "the source has gone back in time while it was loaded, as after a restore",
             )
+            .of_kind(ErrorKind::PassInvalid)
             .hint("run it again: the load begins anew")),
             _ => Ok(from.seen.max(self.reader.log())),
         }

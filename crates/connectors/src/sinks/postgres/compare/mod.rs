@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio_postgres::Row as Answer;
-use vitrina_core::{Error, Figures, Level, Result, SideFigures, TargetName};
+use vitrina_core::{Error, ErrorKind, Figures, Level, Result, SideFigures, TargetName};
 
 use super::create;
 use super::fence::MetaStore;
@@ -228,7 +228,7 @@ impl Pair for PostgresPair<'_> {
         while let Some(some) = left.pop() {
             match self.rows_together(some).await {
                 Ok(found) => rows.extend(found),
-                Err(error) if !is_refused(&error) => return Err(error),
+                Err(error) if error.kind != ErrorKind::ValueRefused => return Err(error),
                 Err(_) if some.len() > 1 => {
                     self.origin.recover().await?;
                     let (first, second) = some.split_at(some.len() / 2);
@@ -246,13 +246,14 @@ impl Pair for PostgresPair<'_> {
     }
 
     async fn row(&mut self, key: &Key) -> Result<Seen> {
-        let known = ask(&self.mart, &self.target.known_as(key)).await.map_err(|error| match error.code {
-            "sink.refused" => no_key(&self.key),
-            _ => error,
-        })?;
+        let known =
+            ask(&self.mart, &self.target.known_as(key)).await.map_err(|error| match error.is_refused() {
+                true => no_key(&self.key),
+                false => error,
+            })?;
         let key: Key = first(&known)?.get(0);
         match self.row_that_fits(&key).await {
-            Err(error) if is_refused(&error) => self.as_read(key).await,
+            Err(error) if error.kind == ErrorKind::ValueRefused => self.as_read(key).await,
             row => row.map(|row| Seen { row, fits: true }),
         }
     }
@@ -340,7 +341,7 @@ impl PostgresPair<'_> {
         }
         bounds.dedup();
         let parts = match self.differing_ranges(&bounds, None, Some(figures)).await {
-            Err(error) if is_refused(&error) => {
+            Err(error) if error.kind == ErrorKind::ValueRefused => {
                 let parts = self.narrow(&bounds, figures).await?;
                 self.keyless = self.count_keyless().await?;
                 parts
@@ -370,7 +371,7 @@ impl PostgresPair<'_> {
                     figures.target.rows += counted.target.rows;
                     figures.source.rows += counted.source.rows;
                 }
-                Err(error) if !is_refused(&error) => return Err(error),
+                Err(error) if error.kind != ErrorKind::ValueRefused => return Err(error),
                 Err(_) if ranges.len() > 1 => {
                     let middle = ranges.start + ranges.len() / 2;
                     left.extend([middle..ranges.end, ranges.start..middle]);
@@ -465,7 +466,7 @@ impl PostgresPair<'_> {
         let target = self.target.rows_of_ranges(self.hashing, &some);
         let source = self.source.rows_of_ranges(self.hashing, &some);
         match tokio::try_join!(ask(&self.mart, &target), self.origin.ask_few(&source)) {
-            Err(error) if is_refused(&error) => self.read_keys(&some).await,
+            Err(error) if error.kind == ErrorKind::ValueRefused => self.read_keys(&some).await,
             both => Ok(self.compared(&both?)),
         }
     }
@@ -510,12 +511,6 @@ impl PostgresPair<'_> {
 
 async fn ask(session: &Session, sql: &str) -> Result<Vec<Answer>> {
     session.client.query(sql, &[]).await.map_err(|error| session.explain(error))
-}
-
-/// Of a value that is none of the mart's type.
-fn is_refused(error: &Error) -> bool {
-    const DATA_EXCEPTION: &str = " answers 22";
-    matches!(error.code, "source.refused" | "sink.refused") && error.told().0.contains(DATA_EXCEPTION)
 }
 
 fn first(rows: &[Answer]) -> Result<&Answer> {

@@ -12,7 +12,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use uuid::Uuid;
-use vitrina_core::{Error, Figures, Level, PipelineId, Result, SideFigures, TargetName};
+use vitrina_core::{Error, ErrorKind, Figures, Level, PipelineId, Result, SideFigures, TargetName};
 
 use super::checksum::{self, BUCKETS, Checksum, bucket};
 use super::document::{self, Documents, id, id_of_row};
@@ -23,11 +23,9 @@ use super::names::Names;
 use super::versions::token;
 use super::{Client, index as index_name, indexes, key, load_settings, mapping, numbers, require_key};
 use crate::arrow_text::texts;
-use crate::connection::is_data_exception;
 use crate::duplicates;
 use crate::reconcile::{Differing, Key, Mark, Order, Pair, Portion, Row, Seen, Stream, Wanted, no_key};
 use crate::sinks::newest_last;
-use crate::sources::postgres::asked_keys::UNREADABLE;
 use crate::sources::postgres::keeps_keys;
 use form::{Cells, Document, Fields, text, texts_of};
 use index::{Index, Visit};
@@ -254,7 +252,7 @@ impl Pair for SearchPair<'_> {
 
     async fn row(&mut self, key: &Key) -> Result<Seen> {
         let (read, can_be) = match self.as_read(key).await {
-            Err(error) if error.code == UNREADABLE => (None, false),
+            Err(error) if error.kind == ErrorKind::KeyInvalid => (None, false),
             read => (read?, true),
         };
         let known = read.as_ref().map_or(key, |(known, _)| known);
@@ -420,7 +418,9 @@ impl SearchPair<'_> {
             return self.source_among(&keys, Wanted::All).await;
         }
         match self.source_among(&keys, Wanted::Keys(&keys)).await {
-            Err(error) if is_data_exception(&error) && !keeps_keys => {
+            Err(error)
+                if matches!(error.kind, ErrorKind::KeyInvalid | ErrorKind::ValueRefused) && !keeps_keys =>
+            {
                 self.source_among(&keys, Wanted::All).await
             }
             found => found,

@@ -14,7 +14,7 @@ mod window;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use vitrina_core::{Advice, Batch, Error, Pipeline, Position, Result};
+use vitrina_core::{Advice, Batch, Error, ErrorKind, Pipeline, Position, Result};
 
 use super::advice::{Noticed, spelled_otherwise, unnoticed};
 use super::dirty::{KeysQuery, Page, in_order};
@@ -335,6 +335,7 @@ impl Log {
             return Ok(());
         }
         Err(Error::fix("changelog.pruned", "changes were pruned while they were read")
+            .of_kind(ErrorKind::ChangesPruned)
             .hint("the next run makes a full load"))
     }
 }

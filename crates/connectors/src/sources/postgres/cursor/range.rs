@@ -62,7 +62,7 @@ impl RangeBackfill {
         };
         for end in [&self.range.from, &self.range.to].into_iter().flatten() {
             let cast = reader.row(&format!("select {}", cursor.value(end))).await;
-            cast.map_err(|error| if error.code == "source.refused" { no_value(end, cursor) } else { error })?;
+            cast.map_err(|error| if error.is_refused() { no_value(end, cursor) } else { error })?;
         }
         Ok(())
     }
