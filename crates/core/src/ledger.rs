@@ -2,11 +2,13 @@
 //! meta-store enters its batches by itself, in the transaction that writes it; every other target does
 //! it through here, after its own commit.
 
+use std::fmt;
+
 use async_trait::async_trait;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{Checkpoint, Holder, Issued, Lease, Outcome, PipelineId, Result};
+use crate::{Checkpoint, Holder, Issued, Lease, Outcome, Owner, PipelineId, Result};
 
 /// A checkpoint and the number it is compared and set by.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -52,10 +54,24 @@ pub enum Recognized {
     Unknown,
 }
 
+/// Makes a literal of a text, for the session that a statement is sent in.
+pub type Quote = fn(&str) -> String;
+
 #[async_trait]
-pub trait Ledger: Send + Sync {
+pub trait Ledger: fmt::Debug + Send + Sync {
     /// Checks the fence, moves the checkpoint by compare-and-set and keeps figures and rejects.
     async fn commit(&self, entry: &Entry<'_>) -> Result<Committed>;
+
+    /// The same as a statement, for a transaction in the meta-store's own database. It answers one row: the version, and
+    /// whether someone asked for a pause or a cancel meanwhile.
+    fn commit_statement(&self, entry: &Entry<'_>, quote: Quote) -> String;
+
+    /// Asks any database for one row: whether there is a meta-store in it, and whether that knows who holds what.
+    fn presence_statement(&self) -> &'static str;
+
+    /// Asks a database with a meta-store for one row: the installation's id, and whether this owner holds the pipeline, request or
+    /// comparison of this id. One of an older release does not know: it is not this one, which has all migrations.
+    fn identity_statement(&self, knows_holders: bool, id: Uuid, owner: Owner) -> String;
 
     /// Replaces the state by what the target itself vouches for.
     async fn adopt(&self, lease: &Lease, state: &State) -> Result<()>;

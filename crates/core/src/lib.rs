@@ -32,7 +32,7 @@ pub use deletes::{Deletes, RowChange, Share};
 pub use edit::Locked;
 pub use error::{DIRECT, Error, ErrorKind, POOLED, REFUSED_OPTIONS, Remedy, Result};
 pub use lease::{Holder, Issued, Lease, LeaseToken, Owner};
-pub use ledger::{Committed, Entry, Ledger, OpenReject, Recognized, State};
+pub use ledger::{Committed, Entry, Ledger, OpenReject, Quote, Recognized, State};
 pub use lifecycle::{Effect, Event, Lifecycle, OnActive, Refusal};
 pub use pipeline::{
     BATCH_SIZES, Capture, FirstLoad, LONGEST_DESCRIPTION, LONGEST_TAG, MOST_TAGS, Mode, Pipeline, PipelineId,

@@ -123,6 +123,7 @@ async fn compare(context: &Context, taken: &TakenReconcile, notes: &Notes) -> Re
         sources: &settings.sources,
         sinks: &settings.sinks,
         installation: taken.installation,
+        ledger: &context.store,
         max_batch_bytes: settings.max_batch_bytes,
         changelog_max_age: settings.changelog_max_age.as_secs().try_into().unwrap_or(i64::MAX),
         python: settings.python.as_ref(),

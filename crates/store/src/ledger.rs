@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use sqlx::Row;
 use uuid::Uuid;
 use vitrina_core::{
-    Committed, Entry, Holder, Issued, Lease, Ledger, OpenReject, Outcome, PipelineId, Recognized, Result,
-    State,
+    Committed, Entry, Holder, Issued, Lease, Ledger, OpenReject, Outcome, Owner, PipelineId, Quote,
+    Recognized, Result, State,
 };
 
 use crate::lease_owners;
@@ -18,6 +18,31 @@ use crate::{Error, Store};
 impl Ledger for Store {
     async fn commit(&self, entry: &Entry<'_>) -> Result<Committed> {
         Ok(commit(self, entry).await?)
+    }
+
+    fn commit_statement(&self, entry: &Entry<'_>, quote: Quote) -> String {
+        let (checkpoint, outcome) = (json!(entry.checkpoint).to_string(), json!(entry.outcome).to_string());
+        format!(
+            "select new_version, interrupted from etl.commit_batch('{}', '{}', {}, {}, {}, {})",
+            entry.lease.pipeline,
+            entry.lease.owner.0,
+            entry.lease.token,
+            entry.from_version,
+            quote(&checkpoint),
+            quote(&outcome),
+        )
+    }
+
+    fn presence_statement(&self) -> &'static str {
+        "select to_regprocedure('etl.installation_id()') is not null,
+                to_regprocedure('etl.holds_lease(uuid, uuid)') is not null"
+    }
+
+    fn identity_statement(&self, knows_holders: bool, id: Uuid, owner: Owner) -> String {
+        match knows_holders {
+            true => format!("select etl.installation_id(), etl.holds_lease('{id}', '{}')", owner.0),
+            false => "select etl.installation_id(), false".to_owned(),
+        }
     }
 
     async fn adopt(&self, lease: &Lease, state: &State) -> Result<()> {

@@ -21,8 +21,8 @@ use serde_json::json;
 use uuid::Uuid;
 use vitrina_core::{
     AllowedTargets, Backfill, Checkpoint, Difference, DifferenceKind, Error, ErrorKind, Figures, Findings,
-    Lease, LeaseToken, Level, Mode, Owner, Pipeline, PipelineId, ReconcileProgress, ReconcileStage, Result,
-    Target, Verdict,
+    Lease, LeaseToken, Ledger, Level, Mode, Owner, Pipeline, PipelineId, ReconcileProgress, ReconcileStage,
+    Result, Target, Verdict,
 };
 
 use crate::{Connections, sinks, sources};
@@ -55,6 +55,7 @@ pub struct Order<'a> {
     pub sources: &'a sources::Kinds,
     pub sinks: &'a sinks::Kinds,
     pub installation: Uuid,
+    pub ledger: &'a dyn Ledger,
     pub max_batch_bytes: usize,
     /// In seconds, as runs tell it to a change log.
     pub changelog_max_age: i64,

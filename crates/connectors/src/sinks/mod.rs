@@ -93,6 +93,7 @@ pub struct Left<'a> {
     pub request: (Uuid, Owner),
     /// The leases of this pipeline that may be met at the target: what another copy of the meta-store has written is not left.
     pub issued: &'a Issued,
+    pub ledger: &'a dyn Ledger,
     pub connections: &'a Connections,
 }
 

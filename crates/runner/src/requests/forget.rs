@@ -63,6 +63,7 @@ async fn beside_target(
         installation: taken.installation,
         request: (taken.id, taken.owner),
         issued: &issued,
+        ledger: &context.store,
         connections: &context.settings.connections,
     };
     context.settings.sinks.of(&name)?.forget(&left).await

@@ -40,6 +40,7 @@ pub(super) async fn answer(context: &Context, taken: &TakenRequest) -> Result<Va
         sources: &settings.sources,
         sinks: &settings.sinks,
         installation: taken.installation,
+        ledger: &context.store,
         max_batch_bytes: settings.max_batch_bytes,
         changelog_max_age: settings.changelog_max_age.as_secs().try_into().unwrap_or(i64::MAX),
         python: settings.python.as_ref(),

@@ -165,6 +165,7 @@ async fn a_pipeline_that_is_deleted_in_a_copy_leaves_the_index_of_the_original()
             installation: copy.stage.store.installation().await.unwrap(),
             request: (uuid::Uuid::nil(), vitrina_core::Owner::draw()),
             issued: &issued,
+            ledger: &copy.stage.store,
             connections: &settings.connections,
         };
         let refused = kind.forget(&left).await.unwrap_err();

@@ -207,6 +207,7 @@ async fn forget(shelf: &Shelf, id: PipelineId) {
         installation: shelf.stage.store.installation().await.unwrap(),
         request: (uuid::Uuid::nil(), vitrina_core::Owner::draw()),
         issued: &shelf.stage.store.issued(&[id]).await.unwrap(),
+        ledger: &shelf.stage.store,
         connections: &settings.connections,
     };
     settings.sinks.of(&name).unwrap().forget(&left).await.unwrap();

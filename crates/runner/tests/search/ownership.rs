@@ -31,6 +31,7 @@ impl Shelf {
             installation: self.stage.store.installation().await.unwrap(),
             request: (uuid::Uuid::nil(), vitrina_core::Owner::draw()),
             issued: &self.stage.store.issued(&[id]).await.unwrap(),
+            ledger: &self.stage.store,
             connections: &settings.connections,
             deleted: true,
         };

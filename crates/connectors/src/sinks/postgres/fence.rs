@@ -73,15 +73,18 @@ impl Fence {
         issued: &Issued,
         writer: &Writer,
     ) -> Result<(Self, Acquired)> {
-        let beside = match MetaStore::of(session, writer.installation, lease.pipeline.0, lease.owner).await? {
-            MetaStore::Here => false,
-            MetaStore::Elsewhere => true,
-            copy @ MetaStore::Copy { .. } => {
-                // Asked later than the copy: whoever still holds the lease now held it then.
-                ledger.hold(lease).await?;
-                return Err(copy.refusal());
-            }
-        };
+        let beside =
+            match MetaStore::of(session, ledger.as_ref(), writer.installation, lease.pipeline.0, lease.owner)
+                .await?
+            {
+                MetaStore::Here => false,
+                MetaStore::Elsewhere => true,
+                copy @ MetaStore::Copy { .. } => {
+                    // Asked later than the copy: whoever still holds the lease now held it then.
+                    ledger.hold(lease).await?;
+                    return Err(copy.refusal());
+                }
+            };
         let acquired = writer.acquire(session, ledger.as_ref(), None).await?;
         let (mart, issued) = (writer.mart.to_string(), issued.clone());
         Ok((Self { ledger, installation: writer.installation, issued, mart, beside }, acquired))
@@ -244,8 +247,11 @@ impl Fence {
         outcome: &Outcome,
     ) -> Result<Committed> {
         let (lease, from_version) = (&commit.lease, commit.from_version);
+        let entry = Entry { lease, from_version, checkpoint, outcome };
         if !self.beside {
-            return enter_here(session, last, commit, checkpoint, outcome).await;
+            let sql = format!("{last}{}; commit", self.ledger.commit_statement(&entry, literal));
+            let answer = session.client.simple_query(&sql).await.map_err(|error| session.explain(error))?;
+            return read_committed(&answer);
         }
         if !outcome.rejects.is_empty() {
             // Before the mart's commit, which the limit could not undo.
@@ -263,34 +269,19 @@ impl Fence {
             literal(&json!(outcome).to_string()),
         );
         session.run(&sql).await?;
-        self.ledger.commit(&Entry { lease, from_version, checkpoint, outcome }).await
+        self.ledger.commit(&entry).await
     }
 }
 
-async fn enter_here(
-    session: &Session,
-    last: &str,
-    commit: &Commit,
-    checkpoint: &Checkpoint,
-    outcome: &Outcome,
-) -> Result<Committed> {
-    let sql = format!(
-        "{last}select new_version, interrupted from etl.commit_batch({}, {}, {}, {}, {}, {}); commit",
-        literal(&commit.lease.pipeline.to_string()),
-        literal(&commit.lease.owner.0.to_string()),
-        commit.lease.token,
-        commit.from_version,
-        literal(&json!(checkpoint).to_string()),
-        literal(&json!(outcome).to_string()),
-    );
-    let answer = session.client.simple_query(&sql).await.map_err(|error| session.explain(error))?;
+fn read_committed(answer: &[SimpleQueryMessage]) -> Result<Committed> {
     let row = answer.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     });
-    let row = row.ok_or_else(|| Error::bug("sink.commit", "etl.commit_batch returned no row"))?;
+    let row = row.ok_or_else(|| Error::bug("sink.commit", "the commit of a batch returned no row"))?;
     let version = row.get(0).and_then(|text| text.parse().ok());
-    let version = version.ok_or_else(|| Error::bug("sink.commit", "etl.commit_batch returned no version"))?;
+    let version =
+        version.ok_or_else(|| Error::bug("sink.commit", "the commit of a batch returned no version"))?;
     Ok(Committed { version, interrupted: row.get(1) == Some("t") })
 }
 
@@ -315,27 +306,26 @@ pub(super) enum MetaStore {
 
 impl MetaStore {
     /// As proved by whoever holds a pipeline, a request or a comparison of this id.
-    pub(super) async fn of(session: &Session, installation: Uuid, id: Uuid, owner: Owner) -> Result<Self> {
-        let present = "select to_regprocedure('etl.installation_id()') is not null,
-                              to_regprocedure('etl.holds_lease(uuid, uuid)') is not null";
-        let row = session.client.query_one(present, &[]).await.map_err(|error| session.explain(error))?;
+    pub(super) async fn of(
+        session: &Session,
+        ledger: &dyn Ledger,
+        installation: Uuid,
+        id: Uuid,
+        owner: Owner,
+    ) -> Result<Self> {
+        let ask = async |sql: &str| {
+            session.client.query_one(sql, &[]).await.map_err(|error| session.explain(error))
+        };
+        let row = ask(ledger.presence_statement()).await?;
         let (is_there, is_current): (bool, bool) = (row.get(0), row.get(1));
         if !is_there {
             return Ok(Self::Elsewhere);
         }
-        // The meta-store of this runner has all migrations: one without the function is another.
-        let holds = match is_current {
-            true => {
-                format!("etl.holds_lease({}, {})", literal(&id.to_string()), literal(&owner.0.to_string()))
-            }
-            false => "false".to_owned(),
-        };
-        let asked = format!("select etl.installation_id(), {holds}, current_database()::text");
-        let row = session.client.query_one(&asked, &[]).await.map_err(|error| session.explain(error))?;
+        let row = ask(&ledger.identity_statement(is_current, id, owner)).await?;
         Ok(match (row.get::<_, Uuid>(0) == installation, row.get(1)) {
             (false, _) => Self::Elsewhere,
             (true, true) => Self::Here,
-            (true, false) => Self::Copy { database: row.get(2) },
+            (true, false) => Self::Copy { database: ask("select current_database()::text").await?.get(0) },
         })
     }
 
@@ -417,7 +407,7 @@ pub(super) async fn prepare(session: &Session) -> Result<()> {
 /// What a pipeline that is no more, or writes elsewhere, keeps beside its marts. Nothing is left of what another copy of the
 /// meta-store has written to since. Answers whether the pipeline is this installation's alone.
 pub(super) async fn forget(session: &Session, left: &Left<'_>) -> Result<bool> {
-    let copy = MetaStore::of(session, left.installation, left.request.0, left.request.1).await?;
+    let copy = MetaStore::of(session, left.ledger, left.installation, left.request.0, left.request.1).await?;
     if matches!(copy, MetaStore::Copy { .. }) {
         return Err(copy.refusal());
     }

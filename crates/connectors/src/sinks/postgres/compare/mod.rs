@@ -93,7 +93,7 @@ pub(super) async fn open<'a>(name: &TargetName, order: &'a Order<'a>) -> Result<
     source.refused.clone_from(&target.refused);
     let vectors = (ask(&session, VECTORS).await?, origin.ask(VECTORS).await?);
     let is_same = text(&vectors.0) == text(&vectors.1);
-    let meta_store = MetaStore::of(&session, order.installation, order.id, order.owner).await?;
+    let meta_store = MetaStore::of(&session, order.ledger, order.installation, order.id, order.owner).await?;
     let (touch, by_meta_store) = (touch(&mart, &columns), matches!(meta_store, MetaStore::Here));
     let cursor = order.pipeline.incremental_key.iter();
     let extremes = mart.key.iter().chain(cursor).cloned().collect();
