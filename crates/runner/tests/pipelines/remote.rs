@@ -252,3 +252,65 @@ async fn a_change_made_while_a_copy_was_lost_counts_over_what_the_mart_has_commi
     let (here, there) = remote.versions().await;
     assert_eq!(here, there);
 }
+
+/// As a release before this one may have left it.
+const OUTDATED: &str =
+    "create or replace function vitrina.commit_batch(p_installation uuid, p_pipeline uuid, p_token bigint,
+        p_from_version bigint, p_checkpoint jsonb, p_outcome jsonb)
+    returns bigint language plpgsql as $$ begin raise 'outdated'; end $$";
+
+const FUNCTIONS: &str = "select string_agg(prosrc, '' order by proname) from pg_proc where pronamespace = 'vitrina'::regnamespace";
+
+#[tokio::test]
+async fn functions_beside_marts_are_brought_up_to_date_and_those_of_a_newer_release_stay() {
+    let remote = Remote::with_films(5).await;
+    remote.marts.execute("create table analytics.second (like analytics.film including all)").await;
+    let first = remote.stage.full(10).await;
+    let second = json!({"name": "second", "target_table": "analytics.second"});
+    let second = remote.stage.pipeline(second).await;
+    remote.succeed(first).await;
+    let functions: String = remote.marts.value(FUNCTIONS).await;
+    remote.marts.execute(OUTDATED).await;
+
+    let runs = [remote.stage.request(first).await, remote.stage.request(second).await];
+    let work = || remote.stage.work_off(remote.settings());
+    tokio::join!(work(), work());
+    for run in runs {
+        let run = remote.stage.run_record(run).await;
+        assert_eq!(run.status, RunStatus::Success, "{:?}", run.error);
+    }
+    assert_eq!(remote.marts.value::<String>(FUNCTIONS).await, functions);
+
+    let newer = "do $do$ begin execute replace(pg_get_functiondef('vitrina.commit_batch'::regproc),
+        E'\n    declare', E'\n    -- revision 1000\n    declare'); end $do$";
+    remote.marts.execute(newer).await;
+    remote.succeed(first).await;
+    assert!(remote.marts.value::<String>(FUNCTIONS).await.contains("-- revision 1000"));
+}
+
+#[tokio::test]
+async fn a_login_that_may_not_replace_functions_works_with_those_of_its_release() {
+    let remote = Remote::with_films(5).await;
+    let id = remote.stage.full(10).await;
+    remote.succeed(id).await;
+    let role = format!("writer_{}", &remote.marts.name()[remote.marts.name().len() - 20..]);
+    let rights = format!(
+        "create role {role} login password 'x'; grant usage on schema vitrina, analytics to {role};
+         grant all on all tables in schema vitrina, analytics to {role}"
+    );
+    remote.marts.execute(&rights).await;
+    let run = async || {
+        let mut settings = remote.settings();
+        settings.connections.0.get_mut("marts").unwrap().url = remote.marts.url_as(&role, "x").into();
+        let run = remote.stage.request(id).await;
+        remote.stage.work_off(settings).await;
+        remote.stage.run_record(run).await
+    };
+    let succeeded = run().await;
+    assert_eq!(succeeded.status, RunStatus::Success, "{:?}", succeeded.error);
+    remote.marts.execute(OUTDATED).await;
+    let failed = run().await;
+    assert_eq!(failed.error_code.as_deref(), Some("sink.no_schema"), "{:?}", failed.error);
+    assert!(failed.error.unwrap().contains("vitrina roles"));
+    remote.marts.execute(&format!("drop owned by {role}; drop role {role}")).await;
+}

@@ -11,7 +11,8 @@ use vitrina_core::{
     PipelineId, Recognized, Result, State,
 };
 
-use super::owners::{self, Acquired, Writer};
+use super::owners::{Acquired, Writer};
+use super::schema;
 use crate::connection::Session;
 use crate::sinks::Left;
 use crate::sql::literal;
@@ -26,43 +27,8 @@ pub(super) struct Fence {
     beside: bool,
 }
 
-/// What a database of marts keeps for Vitrina: staging of loads, and the fence where the meta-store is
-/// elsewhere. `create schema if not exists` would need the right to create schemas even where it is there.
-const SCHEMA: &str = "
-    do $$ begin if to_regnamespace('vitrina') is null then create schema vitrina; end if; end $$;
-    create unlogged table if not exists vitrina.loads (
-        load uuid primary key, pipeline uuid not null, position jsonb not null, rows bigint not null);
-    create table if not exists vitrina.checkpoints (
-        installation uuid, pipeline uuid, token bigint not null, version bigint not null, checkpoint jsonb not null,
-        outcome jsonb not null default '{}', updated_at timestamptz not null default clock_timestamp(),
-        primary key (installation, pipeline));
-    alter table vitrina.checkpoints add column if not exists owner uuid";
-/// Whether all of that is there.
-pub(super) const KNOWN: &str = "to_regclass('vitrina.loads') is not null
-    and exists (select from pg_attribute where attrelid = to_regclass('vitrina.checkpoints') and attname = 'owner')
-    and to_regproc('vitrina.commit_batch') is not null";
 /// Times that others may acquire the mart meanwhile.
 const ACQUIRES: usize = 4;
-/// The checkpoint moves by compare-and-set under the newest token, or the whole transaction is refused.
-const COMMIT: &str = "
-    create or replace function vitrina.commit_batch(
-        p_installation uuid, p_pipeline uuid, p_token bigint, p_from_version bigint, p_checkpoint jsonb, p_outcome jsonb)
-    returns bigint language plpgsql set search_path = pg_catalog, pg_temp as $$
-    declare
-        v_row vitrina.checkpoints;
-    begin
-        select * into v_row from vitrina.checkpoints
-         where installation = p_installation and pipeline = p_pipeline for no key update;
-        if v_row.token is distinct from p_token then
-            raise exception 'lease lost' using errcode = 'VT001';
-        elsif v_row.version <> p_from_version then
-            raise exception 'checkpoint moved' using errcode = 'VT002';
-        end if;
-        update vitrina.checkpoints set version = version + 1, checkpoint = p_checkpoint, outcome = p_outcome,
-               updated_at = clock_timestamp()
-         where installation = p_installation and pipeline = p_pipeline;
-        return p_from_version + 1;
-    end $$";
 
 impl Fence {
     /// For the writer that acquires the mart with it.
@@ -381,29 +347,6 @@ fn uuids(owners: &[Owner]) -> String {
     format!("'{{{owners}}}'::uuid[]")
 }
 
-/// Makes what is missing; two runners may do so at once.
-pub(super) async fn prepare(session: &Session) -> Result<()> {
-    let known = format!(
-        "select {KNOWN} and to_regclass('vitrina.marts') is not null and to_regprocedure('vitrina.acquire_mart(jsonb)') is not null"
-    );
-    let row = session.client.query_one(&known, &[]).await.map_err(|error| session.explain(error))?;
-    if row.get(0) {
-        return Ok(());
-    }
-    let once = "select pg_advisory_xact_lock(hashtextextended('vitrina.schema', 0))";
-    let made = session.run(&format!("begin; {once}; {SCHEMA}; {COMMIT}; {}; commit", owners::SCHEMA)).await;
-    made.map_err(|error| match error.is_refused() {
-        true => Error::fix(
-            "sink.no_schema",
-            format!("schema vitrina cannot be made beside the marts: {error}"),
-        )
-        .hint(
-            "`vitrina roles` prints the statements for an administrator; staging and fences are kept there",
-        ),
-        false => error,
-    })
-}
-
 /// What a pipeline that is no more, or writes elsewhere, keeps beside its marts. Nothing is left of what another copy of the
 /// meta-store has written to since. Answers whether the pipeline is this installation's alone.
 pub(super) async fn forget(session: &Session, left: &Left<'_>) -> Result<bool> {
@@ -411,7 +354,7 @@ pub(super) async fn forget(session: &Session, left: &Left<'_>) -> Result<bool> {
     if matches!(copy, MetaStore::Copy { .. }) {
         return Err(copy.refusal());
     }
-    prepare(session).await?;
+    schema::prepare(session).await?;
     let (mart, whose) = (literal(&left.target.name), whose(left.installation, left.pipeline));
     let known = match left.issued.adopts {
         true => "true".to_owned(),

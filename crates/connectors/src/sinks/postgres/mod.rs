@@ -15,6 +15,7 @@ mod own_part;
 mod owners;
 mod put;
 mod rights;
+mod schema;
 mod shape;
 mod shared;
 mod standing;

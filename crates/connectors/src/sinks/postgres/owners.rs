@@ -8,60 +8,10 @@ use uuid::Uuid;
 use vitrina_core::values::other_pipeline;
 use vitrina_core::{Error, Ledger, Pipeline, PipelineId, Result, Shared, TargetName};
 
-use super::fence;
+use super::{fence, schema};
 use crate::connection::Session;
 use crate::sinks::Order;
 use crate::sql::{array, literal};
-
-/// Part of what a database of marts keeps for Vitrina. The function answers the other writers that keep the mart from the
-/// caller, and what the caller has of it. `gone` are writers of its own installation that do not write to it any more;
-/// `columns` are null where they are not known yet; where the mart is missing, all that others had in it is gone.
-pub(super) const SCHEMA: &str = "
-    create table if not exists vitrina.marts (
-        mart text, installation uuid, pipeline uuid, pipeline_name text not null,
-        acquired_at timestamptz not null default clock_timestamp(), primary key (mart, installation, pipeline));
-    alter table vitrina.marts add column if not exists shared text, add column if not exists shared_value text,
-        add column if not exists columns text[] not null default '{}',
-        add column if not exists emptied boolean not null default false;
-    create or replace function vitrina.acquire_mart(p jsonb) returns jsonb
-    language plpgsql set search_path = pg_catalog, pg_temp as $$
-    declare
-        v_mart text := p ->> 'mart';
-        v_installation uuid := (p ->> 'installation')::uuid;
-        v_pipeline uuid := (p ->> 'pipeline')::uuid;
-        v_columns text[] := (select array_agg(name order by name) from jsonb_array_elements_text(nullif(p -> 'columns', 'null')) name);
-        v_own vitrina.marts;
-        v_others jsonb;
-    begin
-        select * into v_own from vitrina.marts where mart = v_mart and installation = v_installation and pipeline = v_pipeline;
-        if found and v_own.pipeline_name = p ->> 'name' and v_own.shared is not distinct from p ->> 'shared'
-           and v_own.shared_value is not distinct from p ->> 'shared_value'
-           and (v_columns is null or v_own.columns = v_columns) and not (p ->> 'missing')::boolean then
-            return jsonb_build_object('others', '[]'::jsonb, 'columns', v_own.columns, 'emptied', v_own.emptied);
-        end if;
-        perform pg_advisory_xact_lock(hashtextextended('vitrina.marts ' || v_mart, 0));
-        select * into v_own from vitrina.marts where mart = v_mart and installation = v_installation and pipeline = v_pipeline;
-        delete from vitrina.marts m using jsonb_array_elements_text(p -> 'gone') gone
-          where m.mart = v_mart and m.installation = v_installation and m.pipeline = gone::uuid;
-        v_columns := coalesce(v_columns, case when v_own.shared = p ->> 'shared' then v_own.columns end, '{}');
-        select jsonb_agg(jsonb_build_object('installation', installation, 'pipeline', pipeline, 'name', pipeline_name,
-                   'shared', shared, 'shared_value', shared_value,
-                   'columns', array(select unnest(columns) intersect select unnest(v_columns))) order by acquired_at)
-          into v_others from vitrina.marts
-         where mart = v_mart and (installation, pipeline) <> (v_installation, v_pipeline)
-           and (shared is distinct from p ->> 'shared' or shared is null
-                or case shared when 'columns' then columns && v_columns
-                               else shared_value is not distinct from p ->> 'shared_value' end);
-        if v_others is null then
-            insert into vitrina.marts as m (mart, installation, pipeline, pipeline_name, shared, shared_value, columns)
-            values (v_mart, v_installation, v_pipeline, p ->> 'name', p ->> 'shared', p ->> 'shared_value', v_columns)
-            on conflict (mart, installation, pipeline) do update set pipeline_name = excluded.pipeline_name,
-               shared = excluded.shared, shared_value = excluded.shared_value, columns = excluded.columns;
-            update vitrina.marts set emptied = true
-             where mart = v_mart and pipeline <> v_pipeline and (p ->> 'missing')::boolean;
-        end if;
-        return jsonb_build_object('others', coalesce(v_others, '[]'), 'columns', v_columns, 'emptied', coalesce(v_own.emptied, false));
-    end $$";
 
 const OTHER_COLUMNS: &str = "pipelines that share a mart by columns write different ones: leave them out of one of the queries, \
     and run the pipeline that gives them up first";
@@ -184,7 +134,7 @@ impl Writer {
         if let Some(acquired) = self.try_ask(session, gone, columns).await? {
             return Ok(acquired);
         }
-        fence::prepare(session).await?;
+        schema::prepare(session).await?;
         let acquired = self.try_ask(session, gone, columns).await?;
         acquired.ok_or_else(|| Error::bug("sink.no_schema", "schema vitrina lacks what was just made"))
     }
@@ -205,7 +155,7 @@ impl Writer {
             "begin isolation level read committed;
              select {};
              select vitrina.acquire_mart({}); commit",
-            fence::KNOWN,
+            schema::is_current(),
             literal(&request.to_string()),
         );
         match session.client.simple_query(&sql).await {
