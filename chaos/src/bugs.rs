@@ -1,5 +1,6 @@
 //! Bugs that are put into a copy of the sources, one at a time, each with a storm in which it shows.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -245,6 +246,8 @@ impl Workshop {
             // Its own time would be older than what was built of the bug before.
             fs::File::options().write(true).open(&to)?.set_modified(std::time::SystemTime::now())?;
         }
+        // A migration that is no more would be built in.
+        remove_others(&copy.join("crates"), &files.iter().map(|file| copy.join(file)).collect())?;
         Ok(copy)
     }
 
@@ -261,6 +264,18 @@ impl Workshop {
         ensure!(status.success(), "chaos/bugs/{}.patch does not fit the sources any more", bug.name);
         Ok(())
     }
+}
+
+fn remove_others(folder: &Path, kept: &HashSet<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        match path.is_dir() {
+            true => remove_others(&path, kept)?,
+            false if kept.contains(&path) => {}
+            false => fs::remove_file(&path)?,
+        }
+    }
+    Ok(())
 }
 
 /// As `make build` does, with the dependencies that it has built already; the wrapper keeps this copy's crates apart.
@@ -290,6 +305,17 @@ mod tests {
             false => fs::read_to_string(path).unwrap(),
         };
         entries.map(text).collect()
+    }
+
+    #[test]
+    fn every_bug_fits_the_sources() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for bug in ALL {
+            let patch = format!("chaos/bugs/{}.patch", bug.name);
+            let status =
+                Command::new("git").args(["apply", "--check", &patch]).current_dir(root).status().unwrap();
+            assert!(status.success(), "{patch}");
+        }
     }
 
     #[test]

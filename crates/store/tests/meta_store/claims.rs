@@ -77,7 +77,7 @@ async fn a_claim_that_meets_a_run_opened_meanwhile_leaves_it_to_the_next_claim()
     stage.store.request_run(ended.lease.pipeline, OnActive::After, &RunRequest::default()).await.unwrap();
     stage.expire_leases().await;
     let finish = async { stage.store.finish(&ended.lease).await.unwrap() };
-    assert!(stage.claim_across(finish).await.is_none());
+    assert!(Box::pin(stage.claim_across(finish)).await.is_none());
     let claim = stage.claim().await.expect("what was not claimed can be claimed");
     assert_ne!(claim.run, ended.run);
     assert_eq!(stage.store.attempts(claim.run).await.unwrap().len(), 1);
@@ -91,7 +91,7 @@ async fn a_claim_that_meets_a_new_attempt_of_a_late_owner_leaves_the_pipeline_to
     let retry = async {
         stage.store.retry(&late.lease, "tester", late.run, "test.fault", "it broke").await.unwrap();
     };
-    assert!(stage.claim_across(retry).await.is_none());
+    assert!(Box::pin(stage.claim_across(retry)).await.is_none());
     let attempts = stage.store.attempts(late.run).await.unwrap();
     let ended: Vec<bool> = attempts.iter().map(|attempt| attempt.ended_at.is_some()).collect();
     assert_eq!(ended, [true, false]);
