@@ -3,7 +3,7 @@
 
 mod arrow_text;
 mod connection;
-mod duplicates;
+mod delivery;
 mod known_tables;
 mod parked;
 pub mod reconcile;

@@ -1,8 +1,6 @@
 //! Where rows go. A new sink is one module and one line in `KINDS`.
 
-mod deletes;
 mod postgres;
-mod refused;
 pub(crate) mod search;
 mod standing;
 

@@ -14,6 +14,7 @@ use vitrina_core::{
 use super::owners::{Acquired, Writer};
 use super::schema;
 use crate::connection::Session;
+use crate::delivery::check_reject_limit;
 use crate::sinks::Left;
 use crate::sql::literal;
 
@@ -219,13 +220,7 @@ impl Fence {
             let answer = session.client.simple_query(&sql).await.map_err(|error| session.explain(error))?;
             return read_committed(&answer);
         }
-        if !outcome.rejects.is_empty() {
-            // Before the mart's commit, which the limit could not undo.
-            let open = self.ledger.keep_rejects(lease, outcome).await?;
-            if i64::try_from(open).unwrap_or(i64::MAX) > outcome.reject_limit {
-                return Err(Error::reject_limit("too many rejects"));
-            }
-        }
+        check_reject_limit(self.ledger.as_ref(), lease, outcome).await?;
         let sql = format!(
             "{last}select vitrina.commit_batch({}, {}, {}, {from_version}, {}, {}); commit",
             literal(&self.installation.to_string()),

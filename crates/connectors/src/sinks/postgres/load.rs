@@ -12,12 +12,12 @@ use vitrina_core::{
 };
 
 use super::PostgresSink;
-use super::put::{Care, Way};
+use super::put::Way;
 use super::shape::Shape;
 use super::statements::{self, Find, STAGE};
 use super::trouble::{Tried, Trouble};
 use crate::connection::Session;
-use crate::sinks::deletes;
+use crate::delivery::{OnBadRow, after_load, delete_limit, enter_load};
 use crate::sql::literal;
 
 /// The loads of one pipeline, as this sink knows them.
@@ -111,7 +111,7 @@ impl PostgresSink {
         &mut self,
         batch: &Batch,
         commit: &Commit,
-        care: Care,
+        on_bad_row: OnBadRow,
         outcome: &mut Outcome,
     ) -> Tried<Checkpoint> {
         let step = self.step(batch, commit).await?;
@@ -119,17 +119,13 @@ impl PostgresSink {
             Step::Whole => Load::begin(LoadPath::Staged),
             Step::Direct(load) | Step::Staged(load) => load,
         };
-        outcome.load = Some(load.id);
-        outcome.close_others = batch.ends_pass();
+        enter_load(load, batch, outcome);
         match step {
-            Step::Whole => self.merge_whole(batch, commit, care, outcome).await?,
-            Step::Direct(_) => self.fill_directly(batch, commit, care, outcome).await?,
-            Step::Staged(load) => self.stage(batch, commit, load, care, outcome).await?,
+            Step::Whole => self.merge_whole(batch, commit, on_bad_row, outcome).await?,
+            Step::Direct(_) => self.fill_directly(batch, commit, on_bad_row, outcome).await?,
+            Step::Staged(load) => self.stage(batch, commit, load, on_bad_row, outcome).await?,
         }
-        let to = batch.to.clone().ok_or_else(|| Error::bug("sink.load", "a load leads nowhere"))?;
-        let mut checkpoint = commit.advance(to, self.row_change(outcome));
-        checkpoint.load = (!batch.ends_pass()).then_some(load);
-        Ok(checkpoint)
+        Ok(after_load(load, batch, commit, self.row_change(outcome))?)
     }
 
     async fn step(&mut self, batch: &Batch, commit: &Commit) -> Result<Step> {
@@ -215,22 +211,22 @@ impl PostgresSink {
         &mut self,
         batch: &Batch,
         commit: &Commit,
-        care: Care,
+        on_bad_row: OnBadRow,
         outcome: &mut Outcome,
     ) -> Tried<()> {
-        let staged = self.put_distinct(batch, &Way::Stage, care, outcome).await?;
-        self.merge_load(STAGE, staged, commit, care, outcome).await
+        let staged = self.put_distinct(batch, &Way::Stage, on_bad_row, outcome).await?;
+        self.merge_load(STAGE, staged, commit, on_bad_row, outcome).await
     }
 
     async fn fill_directly(
         &mut self,
         batch: &Batch,
         commit: &Commit,
-        care: Care,
+        on_bad_row: OnBadRow,
         outcome: &mut Outcome,
     ) -> Tried<()> {
-        match self.put(&batch.rows, &Way::Mart, care, outcome).await {
-            Err(Trouble::Row(row)) if care == Care::Rows && row.is_repeated => {
+        match self.put(&batch.rows, &Way::Mart, on_bad_row, outcome).await {
+            Err(Trouble::Row(row)) if on_bad_row == OnBadRow::Reject && row.is_repeated => {
                 Err(Trouble::Batch(self.stage_instead(commit).await?))
             }
             other => other,
@@ -258,16 +254,16 @@ impl PostgresSink {
         batch: &Batch,
         commit: &Commit,
         load: Load,
-        care: Care,
+        on_bad_row: OnBadRow,
         outcome: &mut Outcome,
     ) -> Tried<()> {
         let table = self.loads.table(load.id);
-        let added = self.put_distinct(batch, &Way::Load(table.clone()), care, outcome).await?;
+        let added = self.put_distinct(batch, &Way::Load(table.clone()), on_bad_row, outcome).await?;
         if batch.ends_pass() {
             let staged = self.recorded(load).await? + added;
             self.require_all(&table, staged).await?;
             self.require_shape(&table).await?;
-            self.merge_load(&table, staged, commit, care, outcome).await?;
+            self.merge_load(&table, staged, commit, on_bad_row, outcome).await?;
             return Ok(self.loads.clear(&self.session).await?);
         }
         self.loads.told = record(load, batch, added);
@@ -286,7 +282,7 @@ impl PostgresSink {
         table: &str,
         staged: u64,
         commit: &Commit,
-        care: Care,
+        on_bad_row: OnBadRow,
         outcome: &mut Outcome,
     ) -> Tried<()> {
         if staged == 0 {
@@ -295,12 +291,12 @@ impl PostgresSink {
         self.require_columns(table).await?;
         self.take_turns().await?;
         self.session.run(&format!("analyze {table}; set local work_mem = '64MB'")).await?;
-        let removed = self.reject_duplicates(table, care, outcome).await?;
+        let removed = self.reject_duplicates(table, on_bad_row, outcome).await?;
         let shape = self.shape()?;
         let delete =
             [false, true].map(|sparing| statements::delete_missing(&self.mart, shape, table, sparing));
         self.delete(delete, commit, outcome).await?;
-        self.merge(table, Find::ByJoin, staged - removed.min(staged), care, outcome).await
+        self.merge(table, Find::ByJoin, staged - removed.min(staged), on_bad_row, outcome).await
     }
 
     /// What was gathered in a column that the last rows do not have would be left out for all rows.
@@ -351,7 +347,7 @@ impl PostgresSink {
         if self.is_empty().await? {
             return Ok(());
         }
-        Err(deletes::source_is_empty(&self.mart.name))
+        Err(delete_limit::source_is_empty(&self.mart.name))
     }
 }
 

@@ -7,11 +7,10 @@ use arrow_array::RecordBatch;
 use vitrina_core::{Batch, Commit, Error, Outcome, Reject, Remedy, Result};
 
 use super::PostgresSink;
-use super::put::Care;
 use super::statements::{self, Find, REFUSED};
 use super::trouble::{Tried, Trouble};
 use crate::arrow_text::nullable_texts;
-use crate::duplicates;
+use crate::delivery::{OnBadRow, duplicates};
 use crate::sql::literal;
 
 /// What a merge did.
@@ -36,13 +35,13 @@ impl PostgresSink {
         from: &str,
         find: Find,
         staged: u64,
-        care: Care,
+        on_bad_row: OnBadRow,
         outcome: &mut Outcome,
     ) -> Tried<()> {
         let before = outcome.rejects.len();
-        let merged = match care {
-            Care::Batch => self.merge_all(from, find, "").await?,
-            Care::Rows => self.merge_by_halves(from, find, outcome).await?,
+        let merged = match on_bad_row {
+            OnBadRow::FailBatch => self.merge_all(from, find, "").await?,
+            OnBadRow::Reject => self.merge_by_halves(from, find, outcome).await?,
         };
         if let Some(delete) = statements::delete_empty(&self.mart, self.shape()?, from) {
             self.count_of(&delete).await?;
@@ -115,7 +114,7 @@ impl PostgresSink {
                         }
                         _ => halves.extend([(middle, end), (first, middle)]),
                     }
-                    self.refused.hold_limit(outcome)?;
+                    self.rejects.stop_beyond_limit(outcome)?;
                 }
                 Err(other) => return Err(other),
             }
@@ -131,7 +130,7 @@ impl PostgresSink {
         commit: &Commit,
         outcome: &mut Outcome,
     ) -> Tried<()> {
-        let refused = self.refused.keys(outcome);
+        let refused = self.rejects.keys(outcome);
         let delete = match refused.is_empty() {
             true => plain,
             false => {
@@ -206,11 +205,11 @@ impl PostgresSink {
     pub(super) async fn reject_duplicates(
         &self,
         from: &str,
-        care: Care,
+        on_bad_row: OnBadRow,
         outcome: &mut Outcome,
     ) -> Tried<u64> {
         let shape = self.shape()?;
-        if care == Care::Batch && shape.has_plain_key(&self.mart) {
+        if on_bad_row == OnBadRow::FailBatch && shape.has_plain_key(&self.mart) {
             return Ok(0);
         }
         let groups =

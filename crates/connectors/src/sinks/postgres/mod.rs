@@ -24,20 +24,19 @@ mod straight;
 mod trouble;
 
 use std::collections::HashMap;
-use std::time::Instant;
 
 use arrow_schema::Schema;
 use async_trait::async_trait;
 use tokio_postgres::Statement;
 use vitrina_core::{
-    Batch, Checkpoint, Commit, Counts, Destination, Error, ErrorKind, Lease, LoadPath, Outcome, Result,
-    RowChange, Scope, Sink, State, Target, TargetName, Written,
+    Batch, Checkpoint, Commit, Committed, Counts, Destination, Error, Lease, Ledger, LoadPath, Outcome,
+    Result, RowChange, Scope, Sink, State, Target, TargetName, Written,
 };
 
-use super::refused::{self, Refused, keep_one_a_key, keep_unrejected};
-use super::{Definition, Kind, Left, Opened, Order, deletes};
+use super::{Definition, Kind, Left, Opened, Order};
 use crate::connection::{End, Session};
-use crate::duplicates::{self, Distinct};
+use crate::delivery::duplicates::{self, Distinct};
+use crate::delivery::{self, Failure, OnBadRow, OpenRejects, after_upsert, delete_limit};
 use crate::reconcile::{self, Pair};
 use crate::rejects::without_null_keys;
 use crate::sql::literal;
@@ -47,7 +46,7 @@ use load::Loads;
 use mart::Mart;
 use own_part::OwnPart;
 use owners::Writer;
-use put::{Care, Way};
+use put::Way;
 use shape::Shape;
 use statements::{Find, STAGE};
 use trouble::{Tried, Trouble};
@@ -79,7 +78,7 @@ impl Kind for Postgres {
         let mut sink = PostgresSink {
             loads: Loads::new(order.lease.pipeline),
             newest_last: order.newest_last(),
-            refused: Refused::default(),
+            rejects: OpenRejects::default(),
             shape: None,
             rows_before: None,
             copies: HashMap::new(),
@@ -166,7 +165,7 @@ struct PostgresSink {
     /// Made for the columns of the rows; a batch with other columns makes it anew.
     shape: Option<Shape>,
     loads: Loads,
-    refused: Refused,
+    rejects: OpenRejects,
     /// Of several rows of one key the last one counts.
     newest_last: Option<Vec<String>>,
     /// Rows that the mart had before the deletes that count, once they are known.
@@ -182,35 +181,78 @@ impl Sink for PostgresSink {
         let state = self.fence.seal(&self.session, lease, state).await?;
         // What an older owner left open would hold locks on the mart's rows. Not before: it may be another copy's.
         self.session.end_older(lease.pipeline, lease.token).await?;
-        self.refused = Refused::of(self.fence.ledger().open_rejects(lease).await?);
+        self.rejects = OpenRejects::of(self.fence.ledger().open_rejects(lease).await?);
         let state = self.vouch(lease, state).await?;
         self.loads.resume(&self.session, state).await
     }
 
     async fn write(&mut self, batch: &Batch, commit: &Commit) -> Result<Written> {
-        self.heed_columns(batch).await?;
-        let uncut = self.without_cut_texts(batch)?;
-        let batch = uncut.as_ref().unwrap_or(batch);
-        let quick = self.transact(batch, commit, Care::Batch).await;
-        let written = match quick {
-            Err(Trouble::Row(_)) => {
-                self.session.run("rollback").await?;
-                self.transact(batch, commit, Care::Rows).await
-            }
-            other => other,
-        };
-        match written {
-            Ok(written) => Ok(written),
-            Err(trouble) => {
-                // The session may be gone; then so is its transaction.
-                self.session.run("rollback").await.ok();
-                Err(self.settle(trouble.into_error(), commit).await)
-            }
-        }
+        delivery::deliver(self, batch, commit).await
     }
 
     async fn clear(&mut self) -> Result<()> {
         self.loads.clear(&self.session).await
+    }
+}
+
+#[async_trait]
+impl delivery::Target for PostgresSink {
+    fn rejects(&mut self) -> &mut OpenRejects {
+        &mut self.rejects
+    }
+
+    fn ledger(&self) -> &dyn Ledger {
+        self.fence.ledger()
+    }
+
+    fn reject_limit_hint(&self) -> &'static str {
+        "nothing of this batch was written; look at the rejects, then mend the rows at the source, acknowledge the rejects or raise reject_limit, and run again"
+    }
+
+    async fn prepare(&mut self, batch: &Batch) -> Result<Option<Batch>> {
+        self.check_columns(batch).await?;
+        self.without_cut_texts(batch)
+    }
+
+    async fn write_pipelined(&mut self, batch: &Batch, commit: &Commit) -> Result<Option<Written>, Failure> {
+        Ok(self.write_straight(batch, commit).await?)
+    }
+
+    async fn write(
+        &mut self,
+        batch: &Batch,
+        commit: &Commit,
+        on_bad_row: OnBadRow,
+        outcome: &mut Outcome,
+    ) -> Result<Checkpoint, Failure> {
+        self.session.run(begin(batch)).await?;
+        let mut checkpoint = match &batch.scope {
+            Scope::Load { .. } => self.write_load(batch, commit, on_bad_row, outcome).await?,
+            Scope::Keys(_) | Scope::Nothing => self.upsert(batch, commit, on_bad_row, outcome).await?,
+        };
+        if batch.ends_pass() {
+            self.require_same_table().await?;
+        }
+        (checkpoint.unlogged, checkpoint.mart) = (self.mart.is_unlogged, self.mart.id);
+        checkpoint.filled = self.is_filled_by(&outcome.counts, checkpoint.filled).await?;
+        Ok(checkpoint)
+    }
+
+    async fn commit(
+        &mut self,
+        batch: &Batch,
+        commit: &Commit,
+        checkpoint: &Checkpoint,
+        outcome: &Outcome,
+    ) -> Result<Committed> {
+        let last = std::mem::take(&mut self.loads.told);
+        let committed = self.fence.commit(&self.session, &last, commit, checkpoint, outcome).await?;
+        self.loads.committed(batch, checkpoint);
+        Ok(committed)
+    }
+
+    async fn abandon(&mut self) -> Result<()> {
+        self.session.run("rollback").await
     }
 }
 
@@ -279,7 +321,7 @@ impl PostgresSink {
     }
 
     /// A batch without rows may not know their columns: those of the batches before count, if there were any.
-    async fn heed_columns(&mut self, batch: &Batch) -> Result<()> {
+    async fn check_columns(&mut self, batch: &Batch) -> Result<()> {
         let (schema, has_rows) = (batch.rows.schema(), batch.rows.num_rows() > 0);
         if self.mart.is_to_come && has_rows {
             let name = self.mart.name.clone();
@@ -336,70 +378,28 @@ impl PostgresSink {
         }
     }
 
-    async fn transact(&mut self, batch: &Batch, commit: &Commit, care: Care) -> Tried<Written> {
-        let started = Instant::now();
-        if care == Care::Batch
-            && let Some(written) = self.write_straight(batch, commit).await?
-        {
-            return Ok(written);
-        }
-        let mut outcome = self.refused.outcome(batch, commit);
-        self.session.run(begin(batch)).await?;
-        let mut checkpoint = match &batch.scope {
-            Scope::Load { .. } => self.write_load(batch, commit, care, &mut outcome).await?,
-            Scope::Keys(_) | Scope::Nothing => self.upsert(batch, commit, care, &mut outcome).await?,
-        };
-        if batch.ends_pass() {
-            self.require_same_table().await?;
-        }
-        (checkpoint.unlogged, checkpoint.mart) = (self.mart.is_unlogged, self.mart.id);
-        checkpoint.filled = self.is_filled_by(&outcome.counts, checkpoint.filled).await?;
-        keep_one_a_key(&mut outcome.rejects);
-        outcome.counts.rejected = outcome.rejects.len() as u64;
-        outcome.write_ms = millis(started);
-        self.refused.last = outcome.rejects.clone();
-        let last = std::mem::take(&mut self.loads.told);
-        let committed = self.fence.commit(&self.session, &last, commit, &checkpoint, &outcome).await?;
-        self.refused.committed(&outcome);
-        self.loads.committed(batch, &checkpoint);
-        Ok(Written {
-            counts: outcome.counts,
-            checkpoint,
-            version: committed.version,
-            interrupted: committed.interrupted,
-        })
-    }
-
     async fn upsert(
         &mut self,
         batch: &Batch,
         commit: &Commit,
-        care: Care,
+        on_bad_row: OnBadRow,
         outcome: &mut Outcome,
     ) -> Tried<Checkpoint> {
-        let staged = self.put_distinct(batch, &Way::Stage, care, outcome).await?;
+        let staged = self.put_distinct(batch, &Way::Stage, on_bad_row, outcome).await?;
         let removed = match staged {
             0 => 0,
-            _ => self.reject_duplicates(STAGE, care, outcome).await?,
+            _ => self.reject_duplicates(STAGE, on_bad_row, outcome).await?,
         };
-        outcome.closed = self.refused.closed_by(batch, &self.mart.key, outcome)?;
+        outcome.closed = self.rejects.closed_by(batch, &self.mart.key, outcome)?;
         let has_keys = matches!(&batch.scope, Scope::Keys(keys) if keys.num_rows() > 0);
         if has_keys || staged > removed {
             self.take_turns().await?;
         }
         self.delete_scope(batch, commit, outcome).await?;
         if staged > removed {
-            self.merge(STAGE, Find::ByKey, staged - removed, care, outcome).await?;
+            self.merge(STAGE, Find::ByKey, staged - removed, on_bad_row, outcome).await?;
         }
-        keep_unrejected(&mut outcome.closed, &outcome.rejects);
-        Ok(match &batch.to {
-            Some(to) => commit.advance(to.clone(), self.row_change(outcome)),
-            // What a load has staged is older than what the backfill has just written: it starts anew.
-            None if commit.from.load.is_some_and(|load| load.path == LoadPath::Staged) => {
-                commit.from.without_pass()
-            }
-            None => commit.from.clone(),
-        })
+        Ok(after_upsert(batch, commit, self.row_change(outcome)))
     }
 
     /// The rows whose keys come once to where they go; answers how many arrived.
@@ -407,7 +407,7 @@ impl PostgresSink {
         &mut self,
         batch: &Batch,
         way: &Way,
-        care: Care,
+        on_bad_row: OnBadRow,
         outcome: &mut Outcome,
     ) -> Tried<u64> {
         if batch.rows.num_rows() == 0 {
@@ -417,7 +417,7 @@ impl PostgresSink {
         outcome.counts.unchanged += distinct.replaced;
         outcome.rejects.extend(distinct.rejected);
         let before = outcome.rejects.len();
-        self.put(&distinct.rows, way, care, outcome).await?;
+        self.put(&distinct.rows, way, on_bad_row, outcome).await?;
         Ok(distinct.rows.num_rows() as u64 - (outcome.rejects.len() - before) as u64)
     }
 
@@ -464,7 +464,7 @@ impl PostgresSink {
             }
         };
         self.rows_before = Some(before);
-        deletes::hold_limit(&self.mart.name, commit, deleted, before)
+        delete_limit::check(&self.mart.name, commit, deleted, before)
     }
 
     fn row_change(&self, outcome: &Outcome) -> RowChange {
@@ -481,20 +481,6 @@ impl PostgresSink {
             .as_ref()
             .ok_or_else(|| Error::bug("sink.shape", "rows are written before their columns are known"))
     }
-
-    /// The rejects of a batch that fails because of them are kept, so that they can be looked at.
-    async fn settle(&mut self, error: Error, commit: &Commit) -> Error {
-        if error.kind != ErrorKind::RejectLimit {
-            return error;
-        }
-        let rejects = std::mem::take(&mut self.refused.last);
-        let told = refused::limit_error(&rejects, commit);
-        let outcome = Outcome { rejects, ..Outcome::default() };
-        match self.fence.ledger().keep_rejects(&commit.lease, &outcome).await {
-            Ok(_) => told,
-            Err(error) => error,
-        }
-    }
 }
 
 /// A batch in the middle of a pass need not wait for the disk: data and checkpoint vanish together.
@@ -506,8 +492,4 @@ fn begin(batch: &Batch) -> &'static str {
         }
         false => "begin isolation level read committed; set constraints all immediate",
     }
-}
-
-fn millis(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }

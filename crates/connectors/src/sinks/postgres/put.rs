@@ -15,17 +15,9 @@ use super::PostgresSink;
 use super::mart::MartColumn;
 use super::statements::{self, STAGE};
 use super::trouble::{RowTrouble, Tried, Trouble};
+use crate::delivery::OnBadRow;
 use crate::rejects::reject;
 use crate::sql::identifier;
-
-/// How much of a batch one refused row takes with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Care {
-    /// All of it: the quick way, for rows that pass.
-    Batch,
-    /// Nothing: rows that are refused are found and left out.
-    Rows,
-}
 
 const TIMESTAMPTZ: u32 = 1184;
 /// The server writes one message while the next is made.
@@ -63,12 +55,12 @@ impl PostgresSink {
         &mut self,
         rows: &RecordBatch,
         way: &Way,
-        care: Care,
+        on_bad_row: OnBadRow,
         outcome: &mut Outcome,
     ) -> Tried<()> {
-        match care {
-            Care::Batch => self.put_all(rows, way, outcome).await,
-            Care::Rows => self.put_by_halves(rows, way, outcome).await,
+        match on_bad_row {
+            OnBadRow::FailBatch => self.put_all(rows, way, outcome).await,
+            OnBadRow::Reject => self.put_by_halves(rows, way, outcome).await,
         }
     }
 
@@ -101,7 +93,7 @@ impl PostgresSink {
                         1 => self.refuse(rows, from, way, row, outcome)?,
                         _ => halves.extend([(from + count / 2, count - count / 2), (from, count / 2)]),
                     }
-                    self.refused.hold_limit(outcome)?;
+                    self.rejects.stop_beyond_limit(outcome)?;
                 }
                 Err(other) => return Err(other),
             }

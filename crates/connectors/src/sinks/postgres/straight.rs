@@ -10,7 +10,8 @@ use vitrina_core::{Batch, Commit, Load, LoadPath, Result, Scope, Written};
 use super::load::record;
 use super::put::Way;
 use super::trouble::{Tried, Trouble};
-use super::{PostgresSink, begin, millis};
+use super::{PostgresSink, begin};
+use crate::delivery::{self, millis};
 
 impl PostgresSink {
     /// `None` where the batch must be looked at on its way; nothing is sent then. A row that is refused
@@ -34,7 +35,7 @@ impl PostgresSink {
         let refused = |error| Trouble::of(&self.session, error);
         let (begun, copying) = join!(self.session.run(begin(batch)), self.start_copy(&statement));
         begun?;
-        let mut outcome = self.refused.outcome(batch, commit);
+        let mut outcome = self.rejects.outcome(batch, commit);
         let (mut last, copied) = self.send_all(&statement, copying?, &rows).await?;
         outcome.counts.bytes = copied.bytes;
         if way == Way::Mart {
@@ -47,12 +48,7 @@ impl PostgresSink {
         let (copied, committed) = join!(last.as_mut().finish(), committing);
         copied.map_err(refused)?;
         let committed = committed?;
-        Ok(Some(Written {
-            counts: outcome.counts,
-            checkpoint,
-            version: committed.version,
-            interrupted: committed.interrupted,
-        }))
+        Ok(Some(delivery::written(&outcome, checkpoint, committed)))
     }
 
     /// The rows if none of them needs care. In a mart that was empty its own index tells duplicates.

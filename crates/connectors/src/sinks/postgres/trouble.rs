@@ -4,6 +4,7 @@ use tokio_postgres::error::DbError;
 use vitrina_core::{Error, ErrorKind};
 
 use crate::connection::Session;
+use crate::delivery::Failure;
 
 /// What went wrong while rows were written.
 #[derive(Debug)]
@@ -31,14 +32,18 @@ impl From<Error> for Trouble {
     }
 }
 
-impl Trouble {
-    pub(super) fn into_error(self) -> Error {
-        match self {
-            Self::Row(row) => Error::fix("sink.refused", row.message).of_kind(ErrorKind::StatementRefused),
-            Self::Batch(error) => error,
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Row(row) => {
+                Self::Row(Error::fix("sink.refused", row.message).of_kind(ErrorKind::StatementRefused))
+            }
+            Trouble::Batch(error) => Self::Batch(error),
         }
     }
+}
 
+impl Trouble {
     /// The target's answer to rows that were sent to it.
     pub(super) fn of(session: &Session, error: tokio_postgres::Error) -> Self {
         let row = error.as_db_error().and_then(row_trouble);

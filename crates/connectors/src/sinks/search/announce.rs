@@ -3,7 +3,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use vitrina_core::{Checkpoint, Commit, Position, Result, RowChange, State};
+use vitrina_core::{Checkpoint, Commit, Result, RowChange, State};
 
 use super::SearchSink;
 
@@ -36,14 +36,12 @@ impl SearchSink {
         Ok(())
     }
 
-    /// The checkpoint behind a batch; where it leaves that as it is, without what was announced.
-    pub(super) fn behind(&self, commit: &Commit, to: Option<Position>, change: RowChange) -> Checkpoint {
-        let Some(before) = self.announced.and_then(|announced| announced.before) else {
-            return to.map_or_else(|| commit.from.clone(), |to| commit.advance(to, change));
-        };
-        let commit = settled(commit);
-        let change = RowChange { deleted: change.deleted.max(before), ..change };
-        to.map_or_else(|| commit.from.clone(), |to| commit.advance(to, change))
+    /// What the checkpoint behind a batch counts: deletes that an attempt before has announced as the batch's own.
+    pub(super) fn counted(&self, commit: &Commit, change: RowChange) -> (Commit, RowChange) {
+        match self.announced.and_then(|announced| announced.before) {
+            Some(before) => (settled(commit), RowChange { deleted: change.deleted.max(before), ..change }),
+            None => (commit.clone(), change),
+        }
     }
 }
 

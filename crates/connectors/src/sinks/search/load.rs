@@ -24,8 +24,7 @@ use super::names::Names;
 use super::rollback::established;
 use super::upsert::Route;
 use super::{SearchSink, load_settings, mapping, reader_aliases, versions};
-use crate::sinks::deletes;
-use crate::sinks::refused::Refused;
+use crate::delivery::{OpenRejects, after_load, delete_limit, enter_load};
 
 /// Documents that are looked for in the new index before it takes the place of the old one.
 const SAMPLE: u64 = 1000;
@@ -82,8 +81,7 @@ impl SearchSink {
             None if begins => Load::begin(LoadPath::Staged),
             None => return Err(lost("this load was begun without an index of its own")),
         };
-        outcome.load = Some(load.id);
-        outcome.close_others = batch.ends_pass();
+        enter_load(load, batch, outcome);
         if self.made != Some(load.id) {
             if batch.columns_unknown {
                 return self.write_nothing(batch, load, commit, outcome).await;
@@ -103,21 +101,19 @@ impl SearchSink {
             self.send_load(&route, &rows, &ids, outcome).await?;
         }
         let unloaded = self.unload(&route, batch, &rows, &ids, outcome).await?;
-        outcome.closed = self.refused.closed_in_load(load.id, batch, &self.key, outcome)?;
+        outcome.closed = self.rejects.closed_in_load(load.id, batch, &self.key, outcome)?;
         load.rows = match self.tells_every_row(batch) {
             true => load.rows + outcome.counts.written(),
             false => (load.rows + outcome.counts.inserted).saturating_sub(unloaded),
         };
-        self.hold_rejects(commit, outcome).await?;
+        self.check_rejects(commit, outcome).await?;
         let mut change = RowChange::default();
         if batch.ends_pass() {
             let exact = self.tells_every_row(batch);
             change = self.finish_load(load, exact, &route, commit, outcome).await?;
         }
-        let to = batch.to.clone().ok_or_else(|| Error::bug("sink.load", "a load leads nowhere"))?;
-        let mut checkpoint = self.behind(commit, Some(to), change);
-        checkpoint.load = (!batch.ends_pass()).then_some(load);
-        Ok(checkpoint)
+        let (commit, change) = self.counted(commit, change);
+        after_load(load, batch, &commit, change)
     }
 
     /// Nothing has come that an index could be made for.
@@ -128,14 +124,11 @@ impl SearchSink {
         commit: &Commit,
         outcome: &mut Outcome,
     ) -> Result<Checkpoint> {
-        self.hold_rejects(commit, outcome).await?;
+        self.check_rejects(commit, outcome).await?;
         if batch.ends_pass() {
             self.refuse_to_empty().await?;
         }
-        let to = batch.to.clone().ok_or_else(|| Error::bug("sink.load", "a load leads nowhere"))?;
-        let mut checkpoint = commit.advance(to, RowChange::default());
-        checkpoint.load = (!batch.ends_pass()).then_some(load);
-        Ok(checkpoint)
+        after_load(load, batch, commit, RowChange::default())
     }
 
     /// What was sent lies in the server's memory until a refresh makes segments of it, and one thread does that: a part of
@@ -182,7 +175,7 @@ impl SearchSink {
         let Scope::Keys(scope) = &batch.scope else { return Ok(0) };
         let mut gone = self.in_scope(scope, &batch.rows.schema(), route.index).await?;
         // Those of this batch: what was refused before and has come since is as any other.
-        let refused = self.ids_of(&Refused::default().keys(outcome));
+        let refused = self.ids_of(&OpenRejects::default().keys(outcome));
         let spared: HashSet<&String> = ids.iter().chain(&refused).collect();
         gone.retain(|id| !spared.contains(id));
         let unloaded = gone.len() as u64;
@@ -205,8 +198,7 @@ impl SearchSink {
                 "several pipelines write to this index: what has vanished from the source stays in it"
             );
         }
-        outcome.load = Some(load.id);
-        outcome.close_others = batch.ends_pass();
+        enter_load(load, batch, outcome);
         let mut checkpoint = self.upsert(batch, commit, outcome).await?;
         checkpoint.load = (!batch.ends_pass()).then_some(load);
         Ok(checkpoint)
@@ -326,7 +318,7 @@ impl SearchSink {
         let standing = Standing::look(&self.client, &self.names).await?;
         let taken = standing.concrete || !standing.behind.is_empty();
         match taken && indexes::count(&self.client, &self.names.index).await? > 0 {
-            true => Err(deletes::source_is_empty(&self.target.name)),
+            true => Err(delete_limit::source_is_empty(&self.target.name)),
             false => Ok(()),
         }
     }
@@ -344,7 +336,7 @@ impl SearchSink {
         let there = if ids.is_empty() { 0 } else { indexes::count_of(&self.client, index, &query).await? };
         let missing = (ids.len() as u64).saturating_sub(there) as f64 / (ids.len() as f64).max(1.0);
         let gone = before.saturating_sub(found).max((missing * before as f64).round() as u64);
-        deletes::hold_limit(&self.target.name, commit, gone, before)?;
+        delete_limit::check(&self.target.name, commit, gone, before)?;
         let inserted = found.saturating_sub(before.saturating_sub(gone));
         Ok(RowChange { deleted: gone, inserted, rows_before: Some(before) })
     }

@@ -41,7 +41,7 @@ mod versions;
 mod write_alias;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arrow_schema::Schema;
 use async_trait::async_trait;
@@ -52,8 +52,8 @@ use vitrina_core::{
     LoadPath, Outcome, Result, RunId, Scope, Sink, State, Target, TargetName, Written,
 };
 
-use super::refused::{self, Refused, keep_one_a_key, keep_unrejected};
 use super::{Definition, Kind, Left, Opened, Order, require_types};
+use crate::delivery::{self, Failure, OnBadRow, OpenRejects, check_reject_limit};
 use crate::reconcile::{self, Pair};
 use announce::Announced;
 pub(crate) use client::Client;
@@ -86,7 +86,7 @@ impl Kind for Search {
             newest_last: order.newest_last(),
             repeats_keys: order.schema.is_none(),
             buffered: load::Buffered::default(),
-            refused: Refused::default(),
+            rejects: OpenRejects::default(),
             short_keys: Vec::new(),
             rows_before: None,
             announced: None,
@@ -169,7 +169,7 @@ struct SearchSink {
     /// A transform may bring a key in several batches of a load.
     repeats_keys: bool,
     buffered: load::Buffered,
-    refused: Refused,
+    rejects: OpenRejects,
     /// Which parts of a key are numbers that the index holds in their shortest form.
     short_keys: Vec<bool>,
     /// Documents that the index had before the deletes that count, once they are known.
@@ -235,20 +235,12 @@ impl Sink for SearchSink {
             fence.close_left().await?;
         }
         self.fence = Some(fence);
-        self.refused = Refused::of(self.ledger.open_rejects(lease).await?);
+        self.rejects = OpenRejects::of(self.ledger.open_rejects(lease).await?);
         Ok(state)
     }
 
     async fn write(&mut self, batch: &Batch, commit: &Commit) -> Result<Written> {
-        if !batch.columns_unknown {
-            self.take_shape(&batch.rows.schema())?;
-        }
-        self.fence_mut()?.begin_writing(None).await?;
-        self.note_fields().await?;
-        match self.written(batch, commit).await {
-            Err(error) if error.kind == ErrorKind::RejectLimit => Err(self.settle(commit).await),
-            other => other,
-        }
+        delivery::deliver(self, batch, commit).await
     }
 
     async fn roll_back(&mut self, run: RunId, state: &State) -> Result<()> {
@@ -263,6 +255,63 @@ impl Sink for SearchSink {
 
     async fn clear(&mut self) -> Result<()> {
         self.clear_loads().await
+    }
+}
+
+#[async_trait]
+impl delivery::Target for SearchSink {
+    fn rejects(&mut self) -> &mut OpenRejects {
+        &mut self.rejects
+    }
+
+    fn ledger(&self) -> &dyn Ledger {
+        self.ledger.as_ref()
+    }
+
+    /// Unlike in a table, other rows of a batch may be there by then; a load is seen by nobody.
+    fn reject_limit_hint(&self) -> &'static str {
+        "of an increment other rows may be in the index by now, of a load none is; look at the rejects, then mend the rows at the source, acknowledge the rejects or raise reject_limit, and run again"
+    }
+
+    async fn prepare(&mut self, batch: &Batch) -> Result<Option<Batch>> {
+        if !batch.columns_unknown {
+            self.take_shape(&batch.rows.schema())?;
+        }
+        self.fence_mut()?.begin_writing(None).await?;
+        self.note_fields().await?;
+        self.announced = None;
+        Ok(None)
+    }
+
+    async fn write(
+        &mut self,
+        batch: &Batch,
+        commit: &Commit,
+        _: OnBadRow,
+        outcome: &mut Outcome,
+    ) -> Result<Checkpoint, Failure> {
+        Ok(match &batch.scope {
+            Scope::Load { begins } => self.write_load(batch, *begins, commit, outcome).await?,
+            Scope::Keys(_) | Scope::Nothing if self.is_first_pass(batch, commit) => {
+                self.write_load(batch, commit.from.load.is_none(), commit, outcome).await?
+            }
+            Scope::Keys(_) | Scope::Nothing => self.upsert(batch, commit, outcome).await?,
+        })
+    }
+
+    async fn commit(
+        &mut self,
+        batch: &Batch,
+        commit: &Commit,
+        checkpoint: &Checkpoint,
+        outcome: &Outcome,
+    ) -> Result<Committed> {
+        let from_version = self.announced.map_or(commit.from_version, |announced| announced.version);
+        let entry = Entry { lease: &commit.lease, from_version, checkpoint, outcome };
+        match batch.ends_pass() {
+            true => self.commit_last(&entry).await,
+            false => self.ledger.commit(&entry).await,
+        }
     }
 }
 
@@ -329,37 +378,6 @@ impl SearchSink {
         shape.ok_or_else(|| Error::bug("sink.shape", "rows are written before their columns are known"))
     }
 
-    async fn written(&mut self, batch: &Batch, commit: &Commit) -> Result<Written> {
-        let started = Instant::now();
-        self.announced = None;
-        let mut outcome = self.refused.outcome(batch, commit);
-        let checkpoint = match &batch.scope {
-            Scope::Load { begins } => self.write_load(batch, *begins, commit, &mut outcome).await?,
-            Scope::Keys(_) | Scope::Nothing if self.is_first_pass(batch, commit) => {
-                self.write_load(batch, commit.from.load.is_none(), commit, &mut outcome).await?
-            }
-            Scope::Keys(_) | Scope::Nothing => self.upsert(batch, commit, &mut outcome).await?,
-        };
-        outcome.write_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let entry = Entry {
-            lease: &commit.lease,
-            from_version: self.announced.map_or(commit.from_version, |announced| announced.version),
-            checkpoint: &checkpoint,
-            outcome: &outcome,
-        };
-        let committed = match batch.ends_pass() {
-            true => self.commit_last(&entry).await?,
-            false => self.ledger.commit(&entry).await?,
-        };
-        self.refused.committed(&outcome);
-        Ok(Written {
-            counts: outcome.counts,
-            checkpoint,
-            version: committed.version,
-            interrupted: committed.interrupted,
-        })
-    }
-
     /// Nothing is on its way any more, which the index is told meanwhile. A server that does not hear is told by `close`.
     async fn commit_last(&mut self, entry: &Entry<'_>) -> Result<Committed> {
         let ended = tokio::time::timeout(HEARS, self.fence()?.ended());
@@ -371,27 +389,9 @@ impl SearchSink {
     }
 
     /// Errs before anything becomes true that too many rejects forbid.
-    async fn hold_rejects(&mut self, commit: &Commit, outcome: &mut Outcome) -> Result<()> {
-        keep_one_a_key(&mut outcome.rejects);
-        outcome.counts.rejected = outcome.rejects.len() as u64;
-        keep_unrejected(&mut outcome.closed, &outcome.rejects);
-        self.refused.last.clone_from(&outcome.rejects);
-        if outcome.rejects.is_empty() {
-            return Ok(());
-        }
-        let open = self.ledger.keep_rejects(&commit.lease, outcome).await?;
-        match i64::try_from(open).unwrap_or(i64::MAX) > outcome.reject_limit {
-            true => Err(Error::reject_limit("too many rejects")),
-            false => Ok(()),
-        }
-    }
-
-    /// The rejects of a batch that fails because of them are kept, so that they can be looked at.
-    async fn settle(&mut self, commit: &Commit) -> Error {
-        let rejects = std::mem::take(&mut self.refused.last);
-        let told = refused::limit_error(&rejects, commit).hint(MENDED);
-        let outcome = Outcome { rejects, ..Outcome::default() };
-        self.ledger.keep_rejects(&commit.lease, &outcome).await.err().unwrap_or(told)
+    async fn check_rejects(&mut self, commit: &Commit, outcome: &mut Outcome) -> Result<()> {
+        self.rejects.close(outcome);
+        check_reject_limit(self.ledger.as_ref(), &commit.lease, outcome).await
     }
 }
 
@@ -400,9 +400,6 @@ fn staged(checkpoint: &Checkpoint) -> Option<Load> {
     let open = checkpoint.load.filter(|load| load.path == LoadPath::Staged);
     open.filter(|_| checkpoint.position.pass.is_some())
 }
-
-/// Unlike in a table, other rows of a batch may be there by then; a load is seen by nobody.
-const MENDED: &str = "of an increment other rows may be in the index by now, of a load none is; look at the rejects, then mend the rows at the source, acknowledge the rejects or raise reject_limit, and run again";
 
 fn unsealed() -> Error {
     Error::bug("sink.unsealed", "a batch is written before the sink was sealed")

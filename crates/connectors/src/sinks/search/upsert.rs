@@ -7,9 +7,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use uuid::Uuid;
-use vitrina_core::{
-    Batch, Checkpoint, Commit, Counts, Error, ErrorKind, LoadPath, Outcome, Reject, Result, RowChange,
-};
+use vitrina_core::{Batch, Checkpoint, Commit, Counts, Error, ErrorKind, Outcome, Reject, Result, RowChange};
 
 use super::bulk::{Bulk, Sent};
 use super::checksum::Checksum;
@@ -18,7 +16,7 @@ use super::indexes::Standing;
 use super::operations::Operations;
 use super::versions::{self, Rival};
 use super::{SearchSink, control, indexes, load_settings, mapping, reader_aliases};
-use crate::duplicates;
+use crate::delivery::{after_upsert, duplicates};
 use crate::rejects::{keep, reject, without_null_keys};
 
 /// Bulks under way at a time: while a server waits for its disk with one, it has others to work on.
@@ -65,7 +63,7 @@ impl SearchSink {
         let fitting = self.fitting(batch, &live, outcome).await?;
         let (asked, batch): (&Batch, &Batch) = (batch, &fitting);
         let (rows, ids) = self.distinct(batch, outcome)?;
-        outcome.closed = self.refused.closed_by(batch, &self.key, outcome)?;
+        outcome.closed = self.rejects.closed_by(batch, &self.key, outcome)?;
         let gone = self.vanished((asked, batch), commit, &live, &ids, outcome).await?;
         let checksum = self.carries_checksum(&live).await?;
         let version = versions::draw(commit.lease.token)?;
@@ -77,24 +75,21 @@ impl SearchSink {
         let deletes = self.deletes(gone, route.version, outcome)?;
         let shipped = self.ship(&route, deletes, &rows).await?;
         outcome.counts += shipped.counts;
-        self.hold_rejects(commit, outcome).await?;
+        self.check_rejects(commit, outcome).await?;
         Ok(self.after(batch, commit, outcome))
     }
 
     /// Nothing has come, and from an index that is not there nothing vanishes.
     async fn pass_by(&mut self, batch: &Batch, commit: &Commit, outcome: &mut Outcome) -> Result<Checkpoint> {
-        self.hold_rejects(commit, outcome).await?;
+        self.check_rejects(commit, outcome).await?;
         Ok(self.after(batch, commit, outcome))
     }
 
     fn after(&self, batch: &Batch, commit: &Commit, outcome: &Outcome) -> Checkpoint {
         let Counts { deleted, inserted, .. } = outcome.counts;
         let change = RowChange { deleted, inserted, rows_before: self.rows_before };
-        let behind = self.behind(commit, batch.to.clone(), change);
-        // What a load has gathered is older than what the backfill has just written: it starts anew.
-        let outdates =
-            batch.to.is_none() && commit.from.load.is_some_and(|load| load.path == LoadPath::Staged);
-        if outdates { behind.without_pass() } else { behind }
+        let (commit, change) = self.counted(commit, change);
+        after_upsert(batch, &commit, change)
     }
 
     /// The rows whose keys come once and make an id, and these.

@@ -18,7 +18,7 @@ use super::operations::Operations;
 use super::values::Cells;
 use super::{SearchSink, announce, indexes, mapping};
 use crate::arrow_text::texts;
-use crate::sinks::deletes;
+use crate::delivery::delete_limit;
 
 /// Keys that one search asks for.
 const KEYS_A_SEARCH: usize = 500;
@@ -269,7 +269,7 @@ impl SearchSink {
         let held = announce::held(commit, digest);
         let hold = |gone: usize| {
             let deleting = known.unwrap_or(0).max(gone as u64);
-            deletes::hold_limit(&self.target.name, &held, deleting, before)
+            delete_limit::check(&self.target.name, &held, deleting, before)
         };
         let gone = match hold(gone.len()) {
             Ok(()) => gone,
@@ -330,7 +330,7 @@ impl SearchSink {
 
     /// Of rows that were refused, as their key's texts tell them.
     pub(super) fn spared_ids(&self, outcome: &Outcome) -> Vec<String> {
-        self.ids_of(&self.refused.keys(outcome))
+        self.ids_of(&self.rejects.keys(outcome))
     }
 
     /// Of documents whose keys have these texts.

@@ -12,7 +12,7 @@ use vitrina_core::{Batch, Error, Pipeline, Position, Reject, Result, Scope};
 use super::dirty::Dirty;
 use super::reader::Reader;
 use crate::arrow_text::nullable_texts;
-use crate::duplicates;
+use crate::delivery::duplicates;
 use crate::rejects::{without_flawed, without_null_keys};
 use crate::sql::{OrderedColumn, expressions, identifier};
 

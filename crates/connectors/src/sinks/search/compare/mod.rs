@@ -23,7 +23,7 @@ use super::names::Names;
 use super::versions::token;
 use super::{Client, index as index_name, indexes, key, load_settings, mapping, numbers, require_key};
 use crate::arrow_text::texts;
-use crate::duplicates;
+use crate::delivery::duplicates;
 use crate::reconcile::{Differing, Key, Mark, Order, Pair, Portion, Row, Seen, Stream, Wanted, no_key};
 use crate::sinks::newest_last;
 use crate::sources::postgres::keeps_keys;

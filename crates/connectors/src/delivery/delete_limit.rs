@@ -5,7 +5,7 @@ use std::fmt::Display;
 use vitrina_core::{Commit, Error, ErrorKind, Result, Share};
 
 /// Holds the deletes of a batch, with all that count already, against the size that the target had before them.
-pub(super) fn hold_limit(target: &impl Display, commit: &Commit, deleting: u64, before: u64) -> Result<()> {
+pub(crate) fn check(target: &impl Display, commit: &Commit, deleting: u64, before: u64) -> Result<()> {
     let share = commit.share(deleting, before);
     if share.is_within(commit.delete_limit) {
         return Ok(());
@@ -25,7 +25,7 @@ pub(super) fn hold_limit(target: &impl Display, commit: &Commit, deleting: u64, 
 }
 
 /// A source that returns nothing at all is more likely broken than empty.
-pub(super) fn source_is_empty(target: &impl Display) -> Error {
+pub(crate) fn source_is_empty(target: &impl Display) -> Error {
     Error::fix("sink.source_empty", format!("the query brings no rows at all, and {target} is not empty"))
         .of_kind(ErrorKind::PassInvalid)
         .hint("nothing was deleted; if the source is meant to be empty, empty the target yourself")

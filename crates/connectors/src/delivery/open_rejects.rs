@@ -5,20 +5,20 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use arrow_array::RecordBatch;
 use serde_json::Value;
 use uuid::Uuid;
-use vitrina_core::{Batch, Commit, Counts, Error, OpenReject, Outcome, Reject, Result, Scope};
+use vitrina_core::{Batch, Commit, Counts, Error, Lease, Ledger, OpenReject, Outcome, Reject, Result, Scope};
 
 use crate::arrow_text::key_json;
 
 /// The rejects of a pipeline that are open, by the text of their key.
 #[derive(Debug, Default)]
-pub(super) struct Refused {
+pub(crate) struct OpenRejects {
     open: BTreeMap<String, OpenReject>,
     /// Of these, those that somebody has accepted.
     acknowledged: usize,
     /// Keys that the batch which is being written has rejected, as far as they are counted.
     found: Found,
     /// Those of the batch that is being written.
-    pub(super) last: Vec<Reject>,
+    last: Vec<Reject>,
 }
 
 /// Counts each reject of a batch once, however often it is asked.
@@ -31,15 +31,15 @@ struct Found {
 /// Beyond its limit a run fails anyway; so many more are looked for, to be shown.
 const SHOWN_BEYOND_LIMIT: usize = 100;
 
-impl Refused {
-    pub(super) fn of(open: Vec<OpenReject>) -> Self {
+impl OpenRejects {
+    pub(crate) fn of(open: Vec<OpenReject>) -> Self {
         let acknowledged = open.iter().filter(|reject| reject.acknowledged).count();
         let open = open.into_iter().map(|reject| (reject.key.to_string(), reject));
         Self { open: open.collect(), acknowledged, ..Self::default() }
     }
 
     /// What is known of a batch before it is written.
-    pub(super) fn outcome(&mut self, batch: &Batch, commit: &Commit) -> Outcome {
+    pub(crate) fn outcome(&mut self, batch: &Batch, commit: &Commit) -> Outcome {
         self.found = Found::default();
         Outcome {
             counts: Counts { read: batch.rows_read, ..Counts::default() },
@@ -56,9 +56,21 @@ impl Refused {
         }
     }
 
+    /// No more rows of the batch are refused.
+    pub(crate) fn close(&mut self, outcome: &mut Outcome) {
+        keep_one_a_key(&mut outcome.rejects);
+        outcome.counts.rejected = outcome.rejects.len() as u64;
+        keep_unrejected(&mut outcome.closed, &outcome.rejects);
+        self.last.clone_from(&outcome.rejects);
+    }
+
+    pub(super) fn take_last(&mut self) -> Vec<Reject> {
+        std::mem::take(&mut self.last)
+    }
+
     /// Beyond the limit it is pointless to look for more. Errs, with what was found so far to be kept: what is
     /// left of the batch has not been written.
-    pub(super) fn hold_limit(&mut self, outcome: &Outcome) -> Result<()> {
+    pub(crate) fn stop_beyond_limit(&mut self, outcome: &Outcome) -> Result<()> {
         let found = self.found.count(&outcome.rejects);
         let limit = usize::try_from(outcome.reject_limit).unwrap_or(usize::MAX);
         if found <= limit.saturating_add(self.acknowledged + SHOWN_BEYOND_LIMIT) {
@@ -74,7 +86,7 @@ impl Refused {
     }
 
     /// Keys that must stay in the mart, those of the batch included. A key with a NULL is in no mart.
-    pub(super) fn keys(&self, outcome: &Outcome) -> Vec<Vec<String>> {
+    pub(crate) fn keys(&self, outcome: &Outcome) -> Vec<Vec<String>> {
         let closed: HashSet<String> = outcome.closed.iter().map(Value::to_string).collect();
         let over = |reject: &&OpenReject| {
             closed.contains(&reject.key.to_string()) || (outcome.close_others && reject.load != outcome.load)
@@ -84,7 +96,7 @@ impl Refused {
     }
 
     /// Open rejects whose key has come through this batch, or is gone from the source.
-    pub(super) fn closed_by(&self, batch: &Batch, key: &[String], outcome: &Outcome) -> Result<Vec<Value>> {
+    pub(crate) fn closed_by(&self, batch: &Batch, key: &[String], outcome: &Outcome) -> Result<Vec<Value>> {
         if self.open.is_empty() {
             return Ok(Vec::new());
         }
@@ -98,7 +110,7 @@ impl Refused {
     }
 
     /// The same while a load goes on: what readers see is without the others until it has ended.
-    pub(super) fn closed_in_load(
+    pub(crate) fn closed_in_load(
         &self,
         load: Uuid,
         batch: &Batch,
@@ -139,7 +151,7 @@ impl Refused {
         Ok(found)
     }
 
-    pub(super) fn committed(&mut self, outcome: &Outcome) {
+    pub(crate) fn committed(&mut self, outcome: &Outcome) {
         if outcome.close_others {
             self.open.clear();
         }
@@ -165,7 +177,7 @@ impl Found {
 }
 
 /// Keys that came through and of which no row was rejected.
-pub(super) fn keep_unrejected(keys: &mut Vec<Value>, rejects: &[Reject]) {
+fn keep_unrejected(keys: &mut Vec<Value>, rejects: &[Reject]) {
     let rejected: HashSet<String> = rejects.iter().map(|reject| reject.key.to_string()).collect();
     keys.retain(|key| !rejected.contains(&key.to_string()));
 }
@@ -183,13 +195,23 @@ pub(super) fn limit_error(rejects: &[Reject], commit: &Commit) -> Error {
         commit.reject_limit,
         first.unwrap_or_default()
     );
-    Error::reject_limit(message).hint(
-        "nothing of this batch was written; look at the rejects, then mend the rows at the source, acknowledge the rejects or raise reject_limit, and run again",
-    )
+    Error::reject_limit(message)
+}
+
+/// Where the limit could not undo what is about to become true: the rejects are kept before, and counted.
+pub(crate) async fn check_reject_limit(ledger: &dyn Ledger, lease: &Lease, outcome: &Outcome) -> Result<()> {
+    if outcome.rejects.is_empty() {
+        return Ok(());
+    }
+    let open = ledger.keep_rejects(lease, outcome).await?;
+    match i64::try_from(open).unwrap_or(i64::MAX) > outcome.reject_limit {
+        true => Err(Error::reject_limit("too many rejects")),
+        false => Ok(()),
+    }
 }
 
 /// A key is one reject, however many of its rows were refused.
-pub(super) fn keep_one_a_key(rejects: &mut Vec<Reject>) {
+fn keep_one_a_key(rejects: &mut Vec<Reject>) {
     let mut seen = BTreeSet::new();
     rejects.retain(|reject| seen.insert(reject.key.to_string()));
 }
