@@ -26,7 +26,7 @@ pub enum Remedy {
 }
 
 /// What code that catches an error has to know of it beside its remedy. Codes and messages are for people and for programs
-/// outside of Vitrina: nothing here decides by them.
+/// outside of Vitrina: runner and connectors decide nothing by them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ErrorKind {
     #[default]
